@@ -1,0 +1,171 @@
+package history
+
+import (
+	"strings"
+	"testing"
+
+	"historyd/internal/strictjson"
+)
+
+func parse(t *testing.T, doc string, door Door) (Message, *Faults) {
+	t.Helper()
+	if err := strictjson.Check([]byte(doc)); err != nil {
+		t.Fatalf("Check(%s): %v", doc, err)
+	}
+	var faults Faults
+	m := ParseMessage(strictjson.Document([]byte(doc)), "m", door, &faults)
+	return m, &faults
+}
+
+func TestEncodeIsParseBackwards(t *testing.T) {
+	for _, doc := range []string{
+		`{"id":"a","at":"2026-11-29T21:32:05.123456Z","role":"user","kind":"user","status":"complete","content":[{"type":"text","text":""}],"imported":true}`,
+		`{"role":"user","kind":"reference","status":"complete","content":[{"type":"text","text":"a && b < c \u0000"},{"type":"image","media_type":"image/png","url":"https://e.example/x"}],"imported":true}`,
+		`{"role":"assistant","model":"m","provider":"p","status":"incomplete","content":[{"type":"thinking","text":"t","signature":"s"},{"type":"tool_call","id":"c","name":"","arguments":{"id":2512292042121000001,"x":1.0,"y":1e400,"z":"\u00e9"}},{"type":"tool_call","id":"d","name":"f","arguments":null,"signature":"g"}],"usage":{"input":null,"d":{"k":1}},"metadata":{"b":1,"a":[{}]},"imported":true,"extra":{"annotations":[]}}`,
+		`{"role":"assistant","status":"complete","content":[{"type":"tool_call","id":"c","name":"f","arguments":{"a":1},"arguments_text":"{ \"a\":1}"},{"type":"tool_call","id":"d","name":"f","arguments_text":"{\"a\":1,\"a\":2}"},{"type":"opaque","provider":"x","data":{"type":"server_tool_use"}}],"imported":true}`,
+		`{"role":"tool","status":"complete","content":[{"type":"tool_result","call_id":"c","content":"x","is_error":false,"truncated":{"original_chars":5,"original_bytes":6},"redacted":{"category":"w","reason":"r"}},{"type":"tool_result","call_id":"d","content":[],"is_error":true},{"type":"tool_result","call_id":"e","content":[{"type":"text","text":"b"}],"is_error":false,"extra":{"name":"f"}}],"synthetic":true,"imported":true}`,
+	} {
+		m, faults := parse(t, doc, ImportDoor)
+		if err := faults.Err(); err != nil {
+			t.Errorf("parse(%s): %v", doc, err)
+			continue
+		}
+		if got := string(AppendMessage(nil, &m)); got != strings.ReplaceAll(doc, `\u0000`, `\u0000`) {
+			t.Errorf("encode(parse(x)) differs\n got %s\nwant %s", got, doc)
+		}
+		again, err := ParseStored(AppendMessage(nil, &m))
+		if err != nil {
+			t.Errorf("ParseStored: %v", err)
+		}
+		if got := string(AppendMessage(nil, &again)); got != string(AppendMessage(nil, &m)) {
+			t.Errorf("stored form is not stable: %s", got)
+		}
+	}
+}
+
+func TestUnknownMembersComeBackAsExtra(t *testing.T) {
+	m, faults := parse(t, `{"role":"user","content":"x","foo": {"a" : 1},"extra":{"bar":"\u00e9"},"content_type":1}`, AppendDoor)
+	if err := faults.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(m.Extra), `{"foo":{"a":1},"content_type":1,"bar":"\u00e9"}`; got != want {
+		t.Errorf("Extra = %s, want %s", got, want)
+	}
+}
+
+func TestAppendIgnoresTheServersMembers(t *testing.T) {
+	m, faults := parse(t, `{"id":"mine","seq":7,"at":"yesterday","redacted":true,"truncated":1,"synthetic":true,"imported":true,
+		"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"x","redacted":{"category":"w","reason":"r"},"truncated":{"original_chars":1}}]}`, AppendDoor)
+	if err := faults.Err(); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"client_id":"mine","role":"tool","status":"complete","content":[{"type":"tool_result","call_id":"c","content":"x","is_error":false}]}`
+	if got := string(AppendMessage(nil, &m)); got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+}
+
+func TestShapeFaultsAreAllTold(t *testing.T) {
+	for _, tt := range []struct {
+		name, doc string
+		paths     []string
+	}{
+		{"not an object", `[]`, []string{"m"}},
+		{"nothing", `{}`, []string{"m.content", "m.role"}},
+		{"empty content", `{"role":"user","content":[]}`, []string{"m.content"}},
+		{"null content", `{"role":"user","content":null}`, []string{"m.content"}},
+		{"case variant", `{"Role":"system","role":"user","content":"x"}`, []string{"m.role"}},
+		{"case variant in a block", `{"role":"user","content":[{"type":"text","text":"a","TEXT":"b"}]}`, []string{"m.content[0].text"}},
+		{"kelvin sign", `{"role":"user","content":"x","\u212aind":"reference"}`, []string{"m.kind"}},
+		{"wrong types", `{"id":1,"seq":"x","role":2,"content":"x","usage":[],"metadata":1}`, []string{"m.id", "m.seq", "m.role", "m.usage", "m.metadata"}},
+		{"bad role", `{"role":"king","content":"x"}`, []string{"m.role"}},
+		{"call in a user message", `{"role":"user","content":[{"type":"tool_call","id":"c","name":"f","arguments":{}}]}`, []string{"m.content[0].type"}},
+		{"call without anything", `{"role":"assistant","content":[{"type":"tool_call"}]}`, []string{"m.content[0].id", "m.content[0].name", "m.content[0].arguments"}},
+		{"texts differ", `{"role":"assistant","content":[{"type":"tool_call","id":"c","name":"f","arguments":{"a":1},"arguments_text":"{\"a\":2}"}]}`, []string{"m.content[0].arguments_text"}},
+		{"inline image", `{"role":"user","content":[{"type":"image","media_type":"image/png","data":"AAAA"}]}`, []string{"m.content[0]"}},
+		{"image in a data URL", `{"role":"user","content":[{"type":"image","url":"DATA:image/png;base64,AAAA"}]}`, []string{"m.content[0]"}},
+		{"nested result", `{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":[{"type":"tool_result","call_id":"d","content":""}]}]}`, []string{"m.content[0].content[0].type"}},
+		{"member twice by extra", `{"role":"user","content":"x","foo":1,"extra":{"foo":2}}`, []string{"m.extra"}},
+		{"reference by the assistant", `{"role":"assistant","kind":"reference","content":"x"}`, []string{"m.kind"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, faults := parse(t, tt.doc, AppendDoor)
+			var got []string
+			for _, f := range faults.List {
+				got = append(got, f.Path)
+			}
+			if strings.Join(got, " ") != strings.Join(tt.paths, " ") {
+				t.Errorf("faults at %v, want %v (%v)", got, tt.paths, faults.List)
+			}
+		})
+	}
+}
+
+func TestImportReadsTimesOfAllZones(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{`"2026-03-29T02:30:00"`, `"at":"2026-03-29T02:30:00.000000Z","tz_assumed":true`},
+		{`"2026-03-29T02:30:00Z"`, `"at":"2026-03-29T02:30:00.000000Z","role"`},
+		{`"2026-03-29T02:30:00.5+05:30"`, `"at":"2026-03-28T21:00:00.500000Z","role"`},
+	} {
+		m, faults := parse(t, `{"role":"user","content":"x","at":`+tt.in+`}`, ImportDoor)
+		if err := faults.Err(); err != nil {
+			t.Errorf("%s: %v", tt.in, err)
+		}
+		if got := string(AppendMessage(nil, &m)); !strings.Contains(got, tt.want) {
+			t.Errorf("at %s became %s, want %s", tt.in, got, tt.want)
+		}
+	}
+}
+
+func TestArgumentsComeBackToTheByte(t *testing.T) {
+	deep := strings.Repeat("[", 60) + strings.Repeat("]", 60)
+	for _, tt := range []struct {
+		text  string
+		value bool
+		kept  bool
+	}{
+		{`{}`, true, false},
+		{` {"a": 1}`, true, true},
+		{`{"a":"\u00e9","n":1e400}`, true, false},
+		{`{"a":1,"a":2}`, false, true},
+		{`{"a":`, false, true},
+		{``, false, true},
+		{deep, false, true},
+	} {
+		var b Block
+		b.SetArguments(tt.text)
+		if (b.Arguments != nil) != tt.value || (b.ArgumentsText != nil) != tt.kept {
+			t.Errorf("SetArguments(%q): value %t, text kept %t", tt.text, b.Arguments != nil, b.ArgumentsText != nil)
+		}
+		if got := b.ArgumentString(); got != tt.text {
+			t.Errorf("ArgumentString() = %q, want %q", got, tt.text)
+		}
+	}
+}
+
+func FuzzParseIsStable(f *testing.F) {
+	f.Add(`{"role":"user","content":"x"}`)
+	f.Add(`{"role":"assistant","content":[{"type":"tool_call","id":"c","name":"f","arguments_text":"{ }"}],"extra":{"a":1}}`)
+	f.Add(`{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":[]}],"x":[1.0]}`)
+	f.Fuzz(func(t *testing.T, doc string) {
+		if strictjson.Check([]byte(doc)) != nil {
+			return
+		}
+		var faults Faults
+		m := ParseMessage(strictjson.Document([]byte(doc)), "", ImportDoor, &faults)
+		if faults.Err() != nil {
+			return
+		}
+		once := AppendMessage(nil, &m)
+		if err := strictjson.Check(once); err != nil {
+			t.Fatalf("encoded message is not strict JSON: %v", err)
+		}
+		again, err := ParseStored(once)
+		if err != nil {
+			t.Fatalf("ParseStored(%s): %v", once, err)
+		}
+		if twice := AppendMessage(nil, &again); string(twice) != string(once) {
+			t.Fatalf("got %s\nwant %s", twice, once)
+		}
+	})
+}

@@ -1,0 +1,210 @@
+package history
+
+import (
+	"context"
+	"encoding/json/jsontext"
+	"errors"
+	"iter"
+	"strconv"
+	"time"
+)
+
+// A Log is the record of one conversation: an ordered, append-only list of
+// messages that lives until it is cleared. All methods may be called from many
+// goroutines, for the same conversation too. A cancelled context stops the caller
+// from waiting; it never undoes a commit.
+//
+// Errors are of the classes below. After ErrUnavailable or ErrFull from Append or
+// Import it is not known whether the batch will be found in the record, but it is
+// found there whole or not at all, and once a read has shown it, it stays.
+type Log interface {
+	// State returns what is known of the conversation without reading its messages.
+	// A conversation that does not exist has the zero State and no error.
+	State(context.Context) (State, error)
+
+	// View pins the conversation as it is now, for reading. The caller closes it.
+	View(context.Context) (View, error)
+
+	// Append adds the batch at the end: all of its messages, in order, next to each
+	// other, or none. Once it returns without error, the batch survives the death of
+	// the process and a power cut. Order of checks: a remembered key first (the
+	// first receipt comes back, or ErrKeyMismatch), then IfMatch.
+	Append(context.Context, Batch) (Receipt, error)
+
+	// Import adds many messages as one: after a crash all of them are there or none.
+	// ErrNotEmpty when Mode is Create and the conversation has messages.
+	Import(context.Context, Import) (Receipt, error)
+
+	// FindCall looks for the newest tool call of that id, from the end backwards.
+	// It may give up with ErrTooFar after MinLookBack messages or more.
+	FindCall(ctx context.Context, id string) (FoundCall, error)
+
+	// Clear removes the conversation and everything derived from it; nil when there
+	// is none. Durable once it returns nil. Reads in flight end with ErrGone, and an
+	// append that began before is either removed too or begins the next life.
+	Clear(context.Context) error
+}
+
+// MinLookBack is how many messages FindCall goes back at the least.
+const MinLookBack = 1000
+
+// RememberedKeys is how many keyed commits an engine remembers.
+const RememberedKeys = 1000
+
+// A View is a conversation as it was at one moment.
+type View interface {
+	State() State
+	// Records yields the messages with from <= Seq <= to, ascending. Its cost does
+	// not depend on the length of the conversation. A gap in a damaged record is
+	// passed over and told by Damage afterwards.
+	Records(from, to int64) iter.Seq2[Record, error]
+	// Backward yields the messages with Seq < before, descending.
+	Backward(before int64) iter.Seq2[Record, error]
+	// Damage tells what is known to be missing or unreadable so far; nil when nothing is.
+	Damage() *Damage
+	Close()
+}
+
+// A Record is a stored message: its JSON as the engine keeps it, in the form of
+// AppendMessage, which the reader must not change.
+type Record struct {
+	Seq  int64
+	JSON jsontext.Value
+}
+
+// Message decodes the record.
+func (r Record) Message() (Message, error) { return ParseStored(r.JSON) }
+
+// State is what is known of a conversation. The zero State is of one that does not exist.
+type State struct {
+	Name      string
+	Epoch     string // random for each life of the conversation
+	CreatedAt time.Time
+	UpdatedAt time.Time
+	LastSeq   int64
+	LastID    string // of the last message minted here: it orders activity
+	Messages  int64
+	Turns     int64
+	Bytes     int64  // that the record takes
+	Title     string // the beginning of the first user text
+	Answered  bool   // an assistant message is in the record
+	Summary   *Summary
+	Damage    *Damage
+}
+
+// Exists reports whether there is such a conversation.
+func (s State) Exists() bool { return s.Epoch != "" }
+
+// ETag is the conversation's version as HTTP wants it, quotes included. Folds do not move it.
+func (s State) ETag() string { return ETag(s.Epoch, s.LastSeq) }
+
+// ETag makes the version of a conversation as HTTP wants it, quotes included. A
+// conversation that does not exist has "0-0".
+func ETag(epoch string, lastSeq int64) string {
+	if epoch == "" {
+		epoch = "0"
+	}
+	return `"` + epoch + "-" + strconv.FormatInt(lastSeq, 10) + `"`
+}
+
+// Damage tells what cannot be read.
+type Damage struct {
+	Places int64  // stretches of the record that hold no valid commit
+	Bytes  int64  // in them
+	Lost   int64  // messages known to be missing
+	Detail string // where, in words that name no content
+}
+
+// A Batch is what one append commits.
+type Batch struct {
+	Messages []Message // ID, Seq and At are ignored
+	Key      string    // idempotency key; none when empty
+	// Fingerprint is compared when the key is met again.
+	Fingerprint [32]byte
+	IfMatch     func(etag string) bool // nil means no condition
+	// Note is kept with the commit, and comes back with a replayed receipt and with
+	// FindCall. It may be nil.
+	Note jsontext.Value
+	Fold Folder // nil means never
+}
+
+// ImportMode says what an import does with what is there.
+type ImportMode string
+
+// The modes of import.
+const (
+	Create  ImportMode = "create"
+	Extend  ImportMode = "append"
+	Replace ImportMode = "replace"
+)
+
+// An Import is many messages that become the record together. IDs are kept where
+// given, and so are times.
+type Import struct {
+	Mode ImportMode
+	// Messages are taken in order. One whose id the record holds already (Extend) is
+	// skipped. An error ends the import with nothing done.
+	Messages    iter.Seq2[Message, error]
+	CreatedAt   time.Time // zero means now; only a new record takes it
+	Key         string
+	Fingerprint [32]byte
+	// Note is called when all messages have been taken, with the positions in
+	// Messages of those skipped.
+	Note func(skipped []int64) jsontext.Value
+	Fold Folder
+}
+
+// A Receipt tells what was committed.
+type Receipt struct {
+	Epoch    string
+	FirstSeq int64 // 0 when nothing was added
+	LastSeq  int64 // of the record after this commit
+	IDs      []string
+	Added    int64
+	Note     jsontext.Value
+	Replayed bool // the key had been used before: this is the first receipt
+}
+
+// A FoundCall is a tool call in the record, and the note of the commit it came with.
+type FoundCall struct {
+	Name string
+	Note jsontext.Value
+}
+
+// Window counts what has not been folded.
+type Window struct {
+	Turns    int64
+	Messages int64
+}
+
+// A Folder decides when older turns leave the window for the summary. An engine
+// asks it while it gives a batch its place, so that the fold and the batch are one
+// commit. It must not keep what it is given, and its failure fails no append.
+type Folder interface {
+	// Due is cheap. before is the window without the batch, after with it.
+	Due(before, after Window) bool
+	// Fold returns the new summary, or nil to leave things as they are. window
+	// yields the messages after prev.ThroughSeq, those of the batch included.
+	Fold(prev *Summary, window iter.Seq2[Message, error]) (*Summary, error)
+}
+
+// A Listing is one page of a caller's conversations, newest activity first.
+type Listing struct {
+	Items []State // without Summary
+	Next  string  // cursor of the next page; empty on the last
+}
+
+// Classes of error. Test with errors.Is.
+var (
+	ErrNotFound     = errors.New("not found")
+	ErrNotEmpty     = errors.New("the conversation has messages already")
+	ErrPrecondition = errors.New("the conversation has moved on")
+	ErrKeyMismatch  = errors.New("the idempotency key was used with another request")
+	ErrTooFar       = errors.New("not found in the part of the record that was searched")
+	ErrTooLarge     = errors.New("too large")
+	ErrFull         = errors.New("no space left on the device")
+	ErrUnavailable  = errors.New("storage failed")
+	ErrDamaged      = errors.New("the record is damaged")
+	ErrGone         = errors.New("the conversation was cleared meanwhile")
+	ErrClosed       = errors.New("shutting down")
+)
