@@ -1,0 +1,83 @@
+# Every target works with Go, make and bash alone; what else a target needs it says when it is missing.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+# The toolchain is part of the threat model, so it is pinned here and not left to the machine.
+export GOTOOLCHAIN := go1.27.3
+export CGO_ENABLED := 0
+
+TOOL := go tool -modfile=tools.mod
+
+# A tree that is no clone, or a clone without tags, still builds: it is then a version of nobody's making.
+VERSION = $(shell test -e .git && git describe --tags --match 'v*' --dirty 2>/dev/null || echo dev)
+COMMIT  = $(shell test -e .git && git describe --always --exclude '*' --abbrev=12 --dirty 2>/dev/null || echo unknown)
+LDFLAGS = -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+
+PKGS        ?= ./...
+TESTFLAGS   ?= -timeout=15m
+CRASH_SEEDS ?= 200
+FUZZTIME    ?= 10s
+BENCH       ?= .
+BENCHFLAGS  ?= -count=1
+
+.PHONY: help build run demo test race crash fuzz bench lint vuln check fmt fmt-check vet golden clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/historyd, one static binary
+	go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/historyd ./cmd/historyd
+
+run: build ## build, then serve from the scratch directory .run/data and print a curl line to try
+	@install -d -m 700 .run .run/data
+	exec bin/historyd serve --data-dir .run/data --bootstrap-operator local
+
+demo: build ## show the whole job on sample conversations
+	bash scripts/demo.sh
+
+test: ## run every test once, with the race detector where there is a C compiler
+	@bash scripts/test.sh auto $(TESTFLAGS) $(PKGS)
+
+race: ## run every test anew with the race detector, or say why not
+	@bash scripts/test.sh race -count=1 $(TESTFLAGS) $(PKGS)
+
+crash: ## run the crash tests of the store with CRASH_SEEDS random seeds (200)
+	go test -run Crash -count=1 -timeout=60m ./internal/store/... -crash.seeds=$(CRASH_SEEDS)
+
+fuzz: ## fuzz each target of PKGS (all) for FUZZTIME (10s)
+	@bash scripts/fuzz.sh $(FUZZTIME) $(PKGS)
+
+bench: ## run the benchmarks into .cache/bench.txt and compare with the run before
+	@mkdir -p .cache
+	@if [ -s .cache/bench.txt ]; then mv .cache/bench.txt .cache/bench.old.txt; fi
+	go test -run '^$$' -bench '$(BENCH)' -benchmem $(BENCHFLAGS) -timeout=60m $(PKGS) | tee .cache/bench.txt
+	@if [ -s .cache/bench.old.txt ]; then $(TOOL) benchstat .cache/bench.old.txt .cache/bench.txt; fi
+
+lint: ## staticcheck, and the import table and house rules of arch_test.go
+	$(TOOL) staticcheck ./...
+	go test .
+
+vuln: ## look for known vulnerabilities that the code reaches, without a network but the module proxy
+	@bash scripts/vuln.sh
+
+check: fmt-check vet lint vuln test ## all that CI holds: fmt-check, vet, lint, vuln, test
+
+fmt: ## format the Go files
+	@"$$(go env GOROOT)/bin/gofmt" -s -w .
+
+fmt-check: ## fail if a Go file is not formatted
+	@bad=$$("$$(go env GOROOT)/bin/gofmt" -s -l .); \
+	if [ -n "$$bad" ]; then echo "not formatted (make fmt does it):"; echo "$$bad"; exit 1; fi
+
+vet: ## go vet
+	go vet ./...
+
+golden: ## rewrite the golden files; review the diff like code
+	@pkgs=$$({ grep -rlE --include='*_test.go' 'flag\.Bool(Var)?\(.*"update"' . || true; } \
+		| xargs -r -n1 dirname | sort -u); \
+	if [ -z "$$pkgs" ]; then echo "no golden files"; else go test -count=1 $$pkgs -update; fi
+
+clean: ## remove what was built, measured and run: bin, .cache, .run
+	rm -rf bin .cache .run

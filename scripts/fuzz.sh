@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Runs each fuzz target of the packages for a time.
+#
+#   scripts/fuzz.sh FUZZTIME PACKAGES...
+#
+# Finds are written below testdata/fuzz of their package; commit them as seeds.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export GOTOOLCHAIN=go1.27.3 CGO_ENABLED=0
+fuzztime=$1
+shift
+
+failed=()
+targets=0
+while IFS=$'\t' read -r pkg dir; do
+	names=$(grep -hoE '^func Fuzz[A-Za-z0-9_]*' "$dir"/*_test.go 2>/dev/null | awk '{print $2}' || true)
+	for name in $names; do
+		targets=$((targets + 1))
+		echo "== $pkg $name for $fuzztime"
+		go test -run '^$' -fuzz "^$name\$" -fuzztime "$fuzztime" "$pkg" </dev/null || failed+=("$pkg $name")
+	done
+done < <(go list -f $'{{.ImportPath}}\t{{.Dir}}' "$@")
+
+echo "$targets fuzz targets, ${#failed[@]} failed"
+for f in "${failed[@]}"; do echo "FAILED: $f"; done
+[ ${#failed[@]} -eq 0 ]
