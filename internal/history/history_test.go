@@ -117,6 +117,15 @@ func TestImportReadsTimesOfAllZones(t *testing.T) {
 	}
 }
 
+func TestTimesThatCouldNotBeReadBackAreRefused(t *testing.T) {
+	for _, at := range []string{"9999-12-31T23:59:59-23:00", "0000-01-01T00:00:00+01:00"} {
+		_, faults := parse(t, `{"role":"user","content":"x","at":"`+at+`"}`, ImportDoor)
+		if len(faults.List) != 1 || faults.List[0].Path != "m.at" {
+			t.Errorf("%s: faults %v, want one at m.at", at, faults.List)
+		}
+	}
+}
+
 func TestArgumentsComeBackToTheByte(t *testing.T) {
 	deep := strings.Repeat("[", 60) + strings.Repeat("]", 60)
 	for _, tt := range []struct {

@@ -278,7 +278,10 @@ func (p *parser) time(v strictjson.Value, path string, assumed bool) (time.Time,
 		return time.Time{}, false
 	}
 	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
-		return t.UTC().Truncate(time.Microsecond), assumed
+		// In UTC the year may have no four digits any more, and then it could not be read back.
+		if t = t.UTC(); t.Year() >= 0 && t.Year() <= 9999 {
+			return t.Truncate(time.Microsecond), assumed
+		}
 	}
 	for _, layout := range []string{"2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999"} {
 		if t, err := time.Parse(layout, s); err == nil {
