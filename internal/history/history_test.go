@@ -53,6 +53,21 @@ func TestUnknownMembersComeBackAsExtra(t *testing.T) {
 	}
 }
 
+func TestExtraOfManyMembersIsReadBack(t *testing.T) {
+	const doc = `{"role":"user","kind":"user","status":"complete","content":[{"type":"text","text":"x","extra":{"a":1,"b":2,"c":3}}],"imported":true,"extra":{"a":1,"b":{"c":2},"d":[]}}`
+	m, faults := parse(t, doc, ImportDoor)
+	if err := faults.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got := string(AppendMessage(nil, &m)); got != doc {
+		t.Errorf("got %s\nwant %s", got, doc)
+	}
+	_, faults = parse(t, `{"role":"user","content":"x","b":1,"c":2,"extra":{"a":1,"b":2,"c":3}}`, ImportDoor)
+	if len(faults.List) != 2 {
+		t.Errorf("faults %v, want two", faults.List)
+	}
+}
+
 func TestAppendIgnoresTheServersMembers(t *testing.T) {
 	m, faults := parse(t, `{"id":"mine","seq":7,"at":"yesterday","redacted":true,"truncated":1,"synthetic":true,"imported":true,
 		"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"x","redacted":{"category":"w","reason":"r"},"truncated":{"original_chars":1}}]}`, AppendDoor)

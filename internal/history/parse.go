@@ -201,13 +201,16 @@ func (p *parser) object(v strictjson.Value, path string, known []string, set fun
 		}
 	}
 	if given.Raw != nil {
-		seen := strictjson.Value{Raw: closeExtra(extra)}
+		beside := map[string]bool{}
+		if extra != nil {
+			for name := range (strictjson.Value{Raw: closeExtra(extra)}).Members() {
+				beside[name] = true
+			}
+		}
 		for name, m := range given.Members() {
-			if extra != nil {
-				if _, twice := seen.Member(name); twice {
-					p.faults.Add(path+".extra", CodeInvalidJSON, m.Offset, "a member of extra stands beside it, too")
-					continue
-				}
+			if beside[name] {
+				p.faults.Add(path+".extra", CodeInvalidJSON, m.Offset, "a member of extra stands beside it, too")
+				continue
 			}
 			extra = appendMember(extra, name, m)
 		}
