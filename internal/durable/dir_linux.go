@@ -35,7 +35,7 @@ func Open(dir string) (FS, error) {
 }
 
 // OpenAny is Open for a directory that others may own or read, such as /etc. What is opened in it is checked all the
-// same.
+// same, and so is the directory itself by ReadDir.
 func OpenAny(dir string) (FS, error) {
 	d, err := openRoot(dir)
 	if err != nil {

@@ -83,7 +83,8 @@ type FS interface {
 	SyncAll() error
 
 	// Lock takes an exclusive lock on a file, which is made when it is missing; ErrLocked when somebody else holds
-	// it, this process included. The lock ends when it is closed or with the process.
+	// it, this process included. It ends when what is returned is closed, which the caller must keep until then, or
+	// with the process.
 	Lock(name string) (io.Closer, error)
 
 	// Close ends the FS. Files and locks stay open.
