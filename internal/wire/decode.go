@@ -1,0 +1,409 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json/jsontext"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"historyd/internal/history"
+	"historyd/internal/strictjson"
+)
+
+// maxTag is the longest model, provider or category in bytes, as in a native message.
+const maxTag = 1024
+
+// nativeRoom is how deep a native message may nest to fit into a document:
+// the document and its list are two levels.
+const nativeRoom = strictjson.MaxDepth - 2
+
+// addedDepth is the most by which a message nests deeper in native form.
+const addedDepth = 2
+
+// DecodeAppend reads the body of a request to append. A message of more than
+// maxMessage bytes is refused; 0 means no limit. Errors are *strictjson.SyntaxError,
+// *history.Faults, *TooLarge or ErrUnsupported.
+func DecodeAppend(f Format, body []byte, maxMessage int64) (Append, error) {
+	if !f.Messages() {
+		return Append{}, ErrUnsupported
+	}
+	if err := strictjson.Check(body); err != nil {
+		return Append{}, err
+	}
+	var a Append
+	d := decoder{format: f, door: history.AppendDoor, maxMessage: maxMessage}
+	known := []string{"messages", "tool_categories", "model", "provider"}
+	there := d.members(strictjson.Document(body), "request", known, func(name string, v strictjson.Value) {
+		switch name {
+		case "messages":
+			a.Messages = d.messages(v)
+			if v.Kind() == '[' && len(a.Messages) == 0 {
+				d.fault(v, "messages", "holds at least one message")
+			}
+		case "tool_categories":
+			a.Categories = d.categories(v)
+		case "model":
+			a.Model = d.text(v, name, 0, maxTag)
+		case "provider":
+			a.Provider = d.text(v, name, 0, maxTag)
+		}
+	})
+	if there != nil && !there["messages"] {
+		d.faults.Add("messages", history.CodeInvalidMessage, 0, "is missing: a list of messages")
+	}
+	if err := d.err(); err != nil {
+		return Append{}, err
+	}
+	for i := range a.Messages {
+		if m := &a.Messages[i]; m.Role == history.Assistant {
+			if m.Model == "" {
+				m.Model = a.Model
+			}
+			if m.Provider == "" {
+				m.Provider = a.Provider
+			}
+		}
+	}
+	return a, nil
+}
+
+// DecodeDocument reads a conversation to import: in native form a whole export, in
+// OpenAI form a list of messages or an object that has one as messages; with
+// ndjson, and always in JSONL, one message a line. Errors are as in DecodeAppend.
+func DecodeDocument(f Format, ndjson bool, body []byte, maxMessage int64) (Document, error) {
+	if !f.Documents() {
+		return Document{}, ErrUnsupported
+	}
+	d := decoder{format: f, door: history.ImportDoor, maxMessage: maxMessage}
+	var doc Document
+	if ndjson || f == JSONL {
+		var err error
+		if doc.Messages, err = d.lines(body); err != nil {
+			return Document{}, err
+		}
+	} else {
+		if err := strictjson.Check(body); err != nil {
+			return Document{}, err
+		}
+		if v := strictjson.Document(body); f == OpenAI {
+			doc.Messages = d.openAIDocument(v)
+		} else {
+			doc = d.nativeDocument(v)
+		}
+	}
+	if err := d.err(); err != nil {
+		return Document{}, err
+	}
+	return doc, nil
+}
+
+// decoder reads messages of one format through one door.
+type decoder struct {
+	reader
+	format     Format
+	door       history.Door
+	maxMessage int64
+	tooLarge   *TooLarge
+}
+
+func (d *decoder) err() error {
+	if d.tooLarge != nil {
+		return d.tooLarge
+	}
+	return d.faults.Err()
+}
+
+func (d *decoder) messages(v strictjson.Value) []history.Message {
+	if v.Kind() != '[' {
+		d.fault(v, "messages", "is a list of messages")
+		return nil
+	}
+	msgs := []history.Message{}
+	for i, e := range v.Elements() {
+		msgs = append(msgs, d.message(e, i))
+		if d.tooLarge != nil {
+			return nil
+		}
+	}
+	return msgs
+}
+
+func (d *decoder) message(v strictjson.Value, i int) (m history.Message) {
+	path := "messages[" + strconv.Itoa(i) + "]"
+	if n := int64(len(v.Raw)); d.maxMessage > 0 && n > d.maxMessage {
+		d.tooLarge = &TooLarge{path, d.maxMessage, n}
+		return m
+	}
+	faultsBefore := d.count()
+	if d.format == OpenAI {
+		m = d.openAIMessage(v, path)
+		m.Imported = d.door == history.ImportDoor
+	} else {
+		m = history.ParseMessage(v, path, d.door, &d.faults)
+	}
+	if d.count() == faultsBefore && nesting(v.Raw)+addedDepth > nativeRoom &&
+		nesting(history.AppendMessage(nil, &m)) > nativeRoom {
+		d.fault(v, path, "nests over %d levels in native form", strictjson.MaxDepth)
+	}
+	return m
+}
+
+// nesting counts the levels of a value that strictjson.Check has passed.
+func nesting(raw []byte) int {
+	depth, deepest := 0, 0
+	for i := 0; i < len(raw); i++ {
+		switch raw[i] {
+		case '"':
+			for i++; raw[i] != '"'; i++ {
+				if raw[i] == '\\' {
+					i++
+				}
+			}
+		case '[', '{':
+			depth++
+			deepest = max(deepest, depth)
+		case ']', '}':
+			depth--
+		}
+	}
+	return deepest
+}
+
+// lines reads one message a line. Lines without any are passed over, and the last
+// one need not end.
+func (d *decoder) lines(body []byte) ([]history.Message, error) {
+	msgs := []history.Message{}
+	for start := 0; start < len(body); {
+		end := len(body)
+		if n := bytes.IndexByte(body[start:], '\n'); n >= 0 {
+			end = start + n
+		}
+		line := body[start:end]
+		if len(bytes.Trim(line, " \t\r")) > 0 {
+			if err := strictjson.Check(line); err != nil {
+				if se, ok := err.(*strictjson.SyntaxError); ok {
+					return nil, &strictjson.SyntaxError{Offset: int64(start) + se.Offset, Reason: se.Reason}
+				}
+				return nil, err
+			}
+			v := strictjson.Document(line)
+			v.Offset += int64(start)
+			msgs = append(msgs, d.message(v, len(msgs)))
+			if d.tooLarge != nil {
+				return nil, nil
+			}
+		}
+		start = end + 1
+	}
+	return msgs, nil
+}
+
+// documentType is the type member of a native document.
+const documentType = "historyd.history"
+
+func (d *decoder) nativeDocument(v strictjson.Value) Document {
+	var doc Document
+	if v.Kind() == '{' {
+		// The rest of a document from the future would only look wrong.
+		if version, ok := v.Member("version"); ok && newer(version) {
+			d.fault(version, "version", "the document was written by a newer historyd: upgrade this one to import it")
+			return doc
+		}
+	}
+	known := []string{"version", "type", "conversation", "created_at", "messages", "summary"}
+	there := d.members(v, "document", known, func(name string, v strictjson.Value) {
+		switch name {
+		case "version":
+			if string(v.Raw) != "1" {
+				d.fault(v, name, "must be the integer 1")
+			}
+		case "type":
+			if s, ok := v.Text(); !ok || s != documentType {
+				d.fault(v, name, "must be %s", documentType)
+			}
+		case "conversation":
+			d.text(v, name, 0, 0)
+		case "created_at":
+			doc.CreatedAt = d.time(v, name)
+		case "messages":
+			doc.Messages = d.messages(v)
+		case "summary":
+			// What is shown as the summary is made anew from the messages.
+			if k := v.Kind(); k != '{' && k != 'n' {
+				d.fault(v, name, "must be an object")
+			}
+		}
+	})
+	for _, name := range []string{"version", "type", "messages"} {
+		if there != nil && !there[name] {
+			d.fault(v, name, "is missing")
+		}
+	}
+	return doc
+}
+
+// newer reports whether a version is an integer over 1.
+func newer(v strictjson.Value) bool {
+	digits := string(v.Raw)
+	return strings.Trim(digits, "0123456789") == "" && digits != "0" && digits != "1"
+}
+
+// openAIDocument reads a list, or the messages of an object such as a request or a
+// line of training data, whose other members are no history.
+func (d *decoder) openAIDocument(v strictjson.Value) []history.Message {
+	switch v.Kind() {
+	case '[':
+		return d.messages(v)
+	case '{':
+	default:
+		d.fault(v, "", "the document is a list of messages, or an object with one as messages")
+		return nil
+	}
+	if typ, ok := v.Member("type"); ok {
+		if s, _ := typ.Text(); s == documentType {
+			d.fault(typ, "type", "this is a native document: import it with format native")
+			return nil
+		}
+	}
+	var msgs []history.Message
+	found := false
+	d.object(v, "", []string{"messages"}, func(_ string, v strictjson.Value) bool {
+		found = true
+		msgs = d.messages(v)
+		return false
+	})
+	if !found {
+		d.fault(v, "messages", "is missing: a list of messages")
+	}
+	return msgs
+}
+
+func (d *decoder) categories(v strictjson.Value) map[string]string {
+	if v.Kind() != '{' {
+		d.fault(v, "tool_categories", "is an object of tool names and their categories")
+		return nil
+	}
+	var categories map[string]string
+	for tool, category := range v.Members() {
+		if categories == nil {
+			categories = map[string]string{}
+		}
+		categories[tool] = d.text(category, "tool_categories", 1, maxTag)
+	}
+	return categories
+}
+
+// reader reads members and notes what is wrong with them.
+type reader struct {
+	faults history.Faults
+}
+
+func (r *reader) fault(v strictjson.Value, path, detail string, args ...any) {
+	r.faults.Add(path, history.CodeInvalidMessage, v.Offset, detail, args...)
+}
+
+func (r *reader) count() int { return len(r.faults.List) + r.faults.More }
+
+// members walks an object in which unknown members are refused, and returns which
+// were there; nil when it is no object.
+func (r *reader) members(v strictjson.Value, what string, known []string, set func(string, strictjson.Value)) map[string]bool {
+	if v.Kind() != '{' {
+		r.fault(v, "", "the %s is an object", what)
+		return nil
+	}
+	there := map[string]bool{}
+	for name, m := range v.Members() {
+		switch {
+		case slices.Contains(known, name):
+			there[name] = true
+			set(name, m)
+		case !r.variant(name, m, "", known):
+			r.fault(m, "", "unknown member of the %s", what)
+		}
+	}
+	return there
+}
+
+// object walks an object. Known members go to set; those of them that it wants
+// kept, and all unknown ones, are gathered. v is an object.
+func (r *reader) object(v strictjson.Value, path string, known []string, set func(string, strictjson.Value) (keep bool)) extra {
+	var e extra
+	for name, m := range v.Members() {
+		if slices.Contains(known, name) {
+			if set(name, m) {
+				e.add(name, m.Compact())
+			}
+		} else if !r.variant(name, m, path, known) {
+			e.add(name, m.Compact())
+		}
+	}
+	return e
+}
+
+// variant refuses a name that differs from a known one only in case: two readers
+// could take it differently.
+func (r *reader) variant(name string, v strictjson.Value, path string, known []string) bool {
+	i := slices.IndexFunc(known, func(k string) bool { return strings.EqualFold(k, name) })
+	if i < 0 {
+		return false
+	}
+	r.faults.Add(path+"."+known[i], history.CodeInvalidJSON, v.Offset, "the name of this member is written in another case")
+	return true
+}
+
+func (r *reader) text(v strictjson.Value, path string, min, max int) string {
+	s, ok := v.Text()
+	switch {
+	case !ok:
+		r.fault(v, path, "must be a string")
+	case len(s) < min:
+		r.fault(v, path, "must not be empty")
+	case max > 0 && len(s) > max:
+		r.fault(v, path, "is longer than %d bytes", max)
+	}
+	return s
+}
+
+func (r *reader) time(v strictjson.Value, path string) time.Time {
+	s, _ := v.Text()
+	t, err := time.Parse(time.RFC3339Nano, s)
+	t = t.UTC().Truncate(time.Microsecond)
+	if err != nil || t.Year() < 0 || t.Year() > 9999 {
+		r.fault(v, path, "must be a time of RFC 3339, such as 2006-01-02T15:04:05Z")
+		return time.Time{}
+	}
+	return t
+}
+
+// extra is an object that is being gathered; its last bracket is missing.
+type extra []byte
+
+func (e *extra) add(name string, value jsontext.Value) {
+	if *e == nil {
+		*e = append(*e, '{')
+	} else {
+		*e = append(*e, ',')
+	}
+	*e = append(history.AppendString(*e, name), ':')
+	*e = append(*e, value...)
+}
+
+// first puts a mark of ours before the members that came in, in whatever order they did.
+func (e *extra) first(name, text string) {
+	rest := *e
+	*e = nil
+	e.add(name, history.AppendString(nil, text))
+	if rest != nil {
+		*e = append(append(*e, ','), rest[1:]...)
+	}
+}
+
+// value returns the object, or nil when nothing was added.
+func (e extra) value() jsontext.Value {
+	if e == nil {
+		return nil
+	}
+	return append(slices.Clip(jsontext.Value(e)), '}')
+}
