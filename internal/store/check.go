@@ -1,0 +1,306 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+
+	"historyd/internal/durable"
+	"historyd/internal/history"
+	"historyd/internal/identity"
+)
+
+// A Finding is one thing that is not as it should be.
+type Finding struct {
+	Path   string // relative to the data directory
+	Kind   string // damage, foreign, unsafe, unknown
+	Detail string // holds no content
+}
+
+// CheckSummary counts what was looked at. Torn ends are counted and are sound.
+type CheckSummary struct {
+	Callers, Conversations, Segments, Messages, Bytes, Torn, Findings int64
+}
+
+// checker walks a data directory.
+type checker struct {
+	ctx      context.Context
+	fsys     durable.FS
+	report   func(Finding)
+	progress func(done, total int64)
+	sum      CheckSummary
+	total    int64
+}
+
+// Check reads a whole data directory and reports what is not sound. It changes
+// nothing and takes no lock: a daemon may be at work, and what it clears meanwhile is
+// passed over. report and progress may be nil. An error means that the check itself
+// could not go on.
+func Check(ctx context.Context, fsys durable.FS, report func(Finding), progress func(done, total int64)) (CheckSummary, error) {
+	c := &checker{ctx: ctx, fsys: fsys, progress: progress}
+	c.report = func(f Finding) {
+		c.sum.Findings++
+		if report != nil {
+			report(f)
+		}
+	}
+	if progress == nil {
+		c.progress = func(int64, int64) {}
+	}
+	err := c.run()
+	return c.sum, err
+}
+
+func (c *checker) run() error {
+	top, err := c.fsys.ReadDir(".")
+	if errors.Is(err, durable.ErrUnsafe) {
+		c.report(Finding{".", "unsafe", err.Error()})
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list the data directory: %w", err)
+	}
+	for _, e := range top {
+		c.checkMode(e.Name, e)
+		if e.Name == formatName {
+			c.checkFormat()
+		}
+	}
+	var callers []string
+	for _, kind := range []identity.Kind{identity.Operator, identity.Mesh} {
+		dir := transcriptsName + "/" + string(kind)
+		for _, e := range c.list(dir) {
+			callers = append(callers, dir+"/"+e.Name)
+		}
+	}
+	for _, dir := range callers {
+		c.total += int64(len(c.list(dir)))
+	}
+	for _, dir := range callers {
+		c.sum.Callers++
+		for _, e := range c.list(dir) {
+			if err := c.ctx.Err(); err != nil {
+				return err
+			}
+			c.sum.Conversations++
+			if strings.HasPrefix(e.Name, stagingPrefix) {
+				continue // an import under way, or left for the next start to remove
+			}
+			c.checkConversation(dir + "/" + e.Name)
+			c.progress(c.sum.Conversations, c.total)
+		}
+	}
+	return nil
+}
+
+// list reads a directory, and reports what keeps it from being read.
+func (c *checker) list(dir string) []durable.Entry {
+	entries, err := c.fsys.ReadDir(dir)
+	switch {
+	case err == nil, errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, durable.ErrUnsafe):
+		c.report(Finding{dir, "unsafe", "not a directory of ours closed to others"})
+	default:
+		c.report(Finding{dir, "damage", "cannot be listed"})
+	}
+	return entries
+}
+
+// checkMode reports what would let others in.
+func (c *checker) checkMode(name string, e durable.Entry) {
+	switch {
+	case e.Mode&fs.ModeSymlink != 0, !e.Dir && !e.Mode.IsRegular():
+		c.report(Finding{name, "unsafe", "neither a file nor a directory"})
+	case e.Mode.Perm()&0o077 != 0:
+		c.report(Finding{name, "unsafe", fmt.Sprintf("mode %o lets others in: chmod go= it", e.Mode.Perm())})
+	}
+}
+
+func (c *checker) checkFormat() {
+	f, err := c.fsys.Open(formatName, false)
+	if err != nil {
+		c.report(Finding{formatName, "unsafe", "cannot be opened"})
+		return
+	}
+	defer f.Close()
+	b := make([]byte, 64)
+	n, err := f.ReadAt(b, 0)
+	if err != nil && !errors.Is(err, io.EOF) || string(b[:n]) != formatText {
+		c.report(Finding{formatName, "damage", "does not name the format of this historyd"})
+	}
+}
+
+func (c *checker) checkConversation(dir string) {
+	g := &segments{fsys: c.fsys, dir: dir}
+	defer g.end()
+	sizes := map[int]int64{}
+	for _, e := range c.list(dir) {
+		c.checkMode(dir+"/"+e.Name, e)
+		if n, ok := segmentNumber(e.Name); ok {
+			g.numbers = append(g.numbers, n)
+			sizes[n] = e.Size
+		} else if !strings.Contains(e.Name, ".torn-") {
+			c.report(Finding{dir + "/" + e.Name, "unknown", "not a file of historyd's"})
+		}
+	}
+	k := &chain{checker: c, dir: dir, files: g}
+	for i, n := range g.numbers {
+		if err := k.segment(n, sizes[n], i == len(g.numbers)-1); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			c.report(Finding{g.path(n), "damage", "cannot be read"})
+			return
+		}
+	}
+}
+
+// chain follows the checksums of one conversation from segment to segment.
+type chain struct {
+	*checker
+	dir   string
+	files *segments
+
+	begun         bool
+	segmentBefore int
+	sum           uint32
+	last          int64
+}
+
+func (k *chain) found(n int, kind, detail string, args ...any) {
+	k.report(Finding{k.files.path(n), kind, fmt.Sprintf(detail, args...)})
+}
+
+// segment checks one segment up to where the next one says that it ends.
+func (k *chain) segment(n int, size int64, newest bool) error {
+	void, end, err := k.valid(n, size)
+	if err != nil || void {
+		return err
+	}
+	k.sum64(size)
+	s := newScanner(k.files.reader(n), 0, end)
+	if k.begun {
+		s.prev, s.chained = k.sum, true
+	}
+	first, goodEnd := true, int64(0)
+	var bad []item
+	for {
+		it, err := s.next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if !it.good {
+			bad = append(bad, it)
+			first = false
+			continue
+		}
+		for _, b := range bad {
+			k.found(n, "damage", "%d bytes at offset %d are no line", len(b.raw), b.off)
+		}
+		bad = nil
+		k.line(n, it, first)
+		first, goodEnd = false, it.end()
+	}
+	return k.tail(n, goodEnd, size, end, newest, len(bad) > 0)
+}
+
+func (k *chain) sum64(size int64) {
+	k.checker.sum.Segments++
+	k.checker.sum.Bytes += size
+}
+
+// valid tells which part of a segment counts.
+func (k *chain) valid(n int, size int64) (void bool, end int64, err error) {
+	next, h, err := k.files.following(n)
+	if err != nil || next == 0 || !h.ok {
+		return false, size, err
+	}
+	if h.after.Segment < n {
+		return true, 0, nil
+	}
+	if h.after.Segment == n {
+		if h.after.Offset > size {
+			k.found(n, "damage", "is shorter than segment %d says", next)
+		}
+		return false, min(size, h.after.Offset), nil
+	}
+	return false, size, nil
+}
+
+// line checks one good line.
+func (k *chain) line(n int, it item, first bool) {
+	if it.broken && k.begun {
+		k.found(n, "damage", "the line at offset %d does not continue the one before it", it.off)
+	}
+	c, err := parseCommit(it.raw)
+	if err != nil {
+		k.found(n, "damage", "the line at offset %d: %v", it.off, err)
+		return
+	}
+	switch {
+	case first && c.Header == nil:
+		k.found(n, "damage", "the first line is no header")
+	case c.Header != nil:
+		k.identity(n, c.Header)
+		if before := c.Header.After.Segment; before != k.segmentBefore {
+			k.found(n, "damage", "segment %d, which it continues, is missing", before)
+		}
+	}
+	k.segmentBefore = n
+	if k.begun && c.First != k.last+1 {
+		k.found(n, "damage", "messages %d to %d are missing before offset %d", k.last+1, c.First-1, it.off)
+	}
+	seq := c.First
+	for r, err := range recordsOf(c) {
+		if err == nil {
+			var m history.Message
+			if m, err = r.Message(); err == nil && m.Seq != seq {
+				err = errors.New("another seq")
+			}
+		}
+		if err != nil {
+			k.found(n, "damage", "message %d cannot be decoded", seq)
+		}
+		seq++
+		k.checker.sum.Messages++
+	}
+	if seq != c.Last+1 {
+		k.found(n, "damage", "the line at offset %d holds another number of messages than it says", it.off)
+	}
+	k.begun, k.sum, k.last = true, it.sum, max(k.last, c.Last)
+}
+
+// identity compares a header with the directory that it is in.
+func (k *chain) identity(n int, h *header) {
+	caller, err := identity.NewCaller(h.Kind, h.Caller, h.PermissionScope, "")
+	if err != nil {
+		k.found(n, "foreign", "the header names no caller")
+		return
+	}
+	scope := caller.Scope()
+	if transcriptsName+"/"+scope.Dir()+"/"+scope.Conversation(h.Conversation) != k.dir {
+		k.found(n, "foreign", "the header names another conversation or caller than the directory")
+	}
+}
+
+// tail judges what follows the last good line.
+func (k *chain) tail(n int, goodEnd, size, end int64, newest, bad bool) error {
+	if !bad && (goodEnd == end || end < size) {
+		return nil
+	}
+	b := make([]byte, end-goodEnd)
+	got, err := k.files.readAt(n, b, goodEnd)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if newest && torn(b[:got]) {
+		k.checker.sum.Torn++
+		return nil
+	}
+	k.found(n, "damage", "%d bytes behind the last line at offset %d of %s", got, goodEnd, path.Base(k.files.path(n)))
+	return nil
+}

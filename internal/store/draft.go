@@ -1,0 +1,291 @@
+package store
+
+import (
+	"iter"
+	"strings"
+	"unicode"
+
+	"historyd/internal/history"
+)
+
+// A draft is the lines of one group before they are written, and the state as it
+// will be when they are.
+type draft struct {
+	t     *transcript
+	snap  snapshot
+	seg   int
+	off   int64 // where buf goes
+	begin bool  // buf is a new segment, its header first
+	buf   []byte
+
+	commits  int
+	messages int64
+	keys     []knownKey
+	given    map[string]history.Receipt // of keyed batches in this draft
+	staged   []history.Message          // of this draft, not folded yet; for folds
+	scratch  []byte
+}
+
+func (t *transcript) newDraft(snap *snapshot) *draft {
+	d := &draft{t: t, snap: *snap, seg: snap.seg, off: snap.off}
+	d.snap.failed, d.snap.torn, d.snap.unreadable = false, 0, false
+	if !snap.exists || snap.begin || snap.off >= t.store.segmentBytes {
+		d.begin = true
+	} else if snap.newline {
+		d.buf = append(d.buf, '\n')
+		d.snap.totals.Bytes++
+	}
+	return d
+}
+
+// start writes the header of a new segment before its first line.
+func (d *draft) start(created string) {
+	t := d.t
+	if !d.begin || len(d.buf) > 0 {
+		return
+	}
+	s := &d.snap
+	if !s.exists || s.newLife {
+		s.totals.Epoch = randomHex(8)
+	}
+	if s.totals.Created == "" {
+		s.totals.Created = created
+	}
+	after := place{s.seg, s.off}
+	d.seg, d.off = t.files.nextNumber(), 0
+	k := t.key
+	c := &commit{
+		Header: &header{Version: formatVersion, Kind: string(k.scope.Kind()), Caller: k.scope.ID(),
+			PermissionScope: k.scope.PermissionScope(), Conversation: k.name, CreatedAt: s.totals.Created,
+			After: after, Salt: randomHex(8)},
+		First: s.last + 1, Last: s.last, ID: s.id, At: t.now(), Prev: checksum(s.sum), Totals: s.totals,
+	}
+	d.snap.when = c.At
+	d.line(c)
+	d.snap.newline, d.snap.begin, d.snap.newLife = false, false, false
+}
+
+func (t *transcript) now() string { return t.store.now().UTC().Format(history.TimeFormat) }
+
+// line appends one line to the draft, and moves the state behind it.
+func (d *draft) line(c *commit) {
+	before := len(d.buf)
+	d.snap.at = place{d.seg, d.off + int64(before)}
+	d.scratch = c.payload(d.scratch[:0])
+	d.buf, d.snap.sum = appendFrame(d.buf, d.scratch)
+	d.snap.seg, d.snap.off = d.seg, d.off+int64(len(d.buf))
+	d.snap.totals = c.Totals
+	d.snap.totals.Bytes += int64(len(d.buf) - before)
+	d.snap.last, d.snap.id, d.snap.when = c.Last, c.ID, c.At
+	d.snap.newline = false
+}
+
+// here is where the next line will begin.
+func (d *draft) here() place {
+	return place{d.seg, d.off + int64(len(d.buf))}
+}
+
+// add checks a batch and gives it its place.
+func (d *draft) add(b history.Batch) (history.Receipt, error) {
+	if b.Key != "" {
+		first, known, err := d.replayed(b.Key, b.Fingerprint)
+		if err != nil || known {
+			return first, err
+		}
+	}
+	if b.IfMatch != nil && !b.IfMatch(history.ETag(d.epochNow(), d.snap.last)) {
+		return history.Receipt{}, history.ErrPrecondition
+	}
+	return d.commit(entryOf(b))
+}
+
+func (d *draft) epochNow() string {
+	if !d.snap.exists && len(d.buf) == 0 {
+		return ""
+	}
+	return d.snap.totals.Epoch
+}
+
+// newEntry is what one line is made of.
+type newEntry struct {
+	messages    []history.Message
+	keepIDs     bool // an import: ids and times stay where given
+	key         string
+	fingerprint [32]byte
+	note        []byte
+	added       int64
+	fold        history.Folder
+	created     string
+}
+
+func entryOf(b history.Batch) newEntry {
+	return newEntry{messages: b.Messages, key: b.Key, fingerprint: b.Fingerprint, note: b.Note, fold: b.Fold}
+}
+
+// commit appends the line of an entry.
+func (d *draft) commit(e newEntry) (history.Receipt, error) {
+	now := d.t.store.now().UTC()
+	at := now.Format(history.TimeFormat)
+	if e.created == "" {
+		e.created = at
+	}
+	d.start(e.created)
+	c := &commit{First: d.snap.last + 1, Last: d.snap.last, ID: d.snap.id, At: at, Prev: checksum(d.snap.sum),
+		Totals: d.snap.totals, Note: e.note, Added: e.added}
+	receipt := history.Receipt{Epoch: c.Totals.Epoch, FirstSeq: c.First, Added: int64(len(e.messages)), Note: e.note}
+	before := d.window()
+	for i := range e.messages {
+		m := e.messages[i]
+		c.Last++
+		c.ID = d.t.store.newID(c.ID)
+		if !e.keepIDs || m.ID == "" {
+			m.ID = c.ID
+		}
+		if !e.keepIDs || m.At.IsZero() {
+			m.At = now
+		}
+		m.Seq = c.Last
+		if i > 0 {
+			c.Messages = append(c.Messages, ',')
+		}
+		c.Messages = history.AppendMessage(c.Messages, &m)
+		receipt.IDs = append(receipt.IDs, m.ID)
+		d.count(&c.Totals, &m)
+		d.staged = append(d.staged, m)
+	}
+	if len(e.messages) == 0 {
+		c.ID = d.t.store.newID(c.ID)
+		receipt.FirstSeq = 0
+	}
+	receipt.LastSeq = c.Last
+	if e.key != "" {
+		if err := d.setKey(c, e.key, e.fingerprint); err != nil {
+			return history.Receipt{}, err
+		}
+	}
+	if e.fold != nil {
+		d.fold(c, e.fold, before)
+	}
+	d.line(c)
+	d.commits++
+	d.messages += int64(len(e.messages))
+	if e.key != "" {
+		if d.given == nil {
+			d.given = map[string]history.Receipt{}
+		}
+		d.given[e.key] = receipt
+	}
+	return receipt, nil
+}
+
+// count moves the totals over one message.
+func (d *draft) count(t *totals, m *history.Message) {
+	t.Messages++
+	if m.StartsTurn() {
+		t.Turns++
+		if t.Title.none() && titleOf(m) != "" {
+			t.Title = d.here()
+		}
+	}
+	if m.Role == history.Assistant {
+		t.Answered = true
+	}
+}
+
+func (d *draft) window() history.Window {
+	t := &d.snap.totals
+	return history.Window{Turns: t.Turns - t.FoldedTurns, Messages: d.snap.last - t.FoldedSeq}
+}
+
+// fold lets older turns leave the window, if they are due. Whatever goes wrong
+// there, the append goes on.
+func (d *draft) fold(c *commit, folder history.Folder, before history.Window) {
+	after := history.Window{Turns: c.Totals.Turns - c.Totals.FoldedTurns, Messages: c.Last - c.Totals.FoldedSeq}
+	if !folder.Due(before, after) {
+		return
+	}
+	var starts []int64 // seqs at which turns begin
+	window := d.unfolded(c.Totals.FoldedSeq, &starts)
+	next, err := d.callFold(folder, window)
+	if err != nil {
+		d.t.store.log.Warn("a fold failed", "scope", d.t.key.scope, "conversation", shortName(d.t.dir), "error", err)
+		return
+	}
+	if next == nil || next.ThroughSeq <= c.Totals.FoldedSeq || next.ThroughSeq > c.Last {
+		return
+	}
+	for _, seq := range starts {
+		if seq <= next.ThroughSeq {
+			c.Totals.FoldedTurns++
+		}
+	}
+	c.Totals.FoldedSeq, c.Totals.Fold = next.ThroughSeq, d.here()
+	c.Summary = summaryLine(next)
+	d.snap.summary = next
+	for len(d.staged) > 0 && d.staged[0].Seq <= next.ThroughSeq {
+		d.staged = d.staged[1:]
+	}
+}
+
+// callFold keeps a panic of the folder from failing an append.
+func (d *draft) callFold(folder history.Folder, window iter.Seq2[history.Message, error]) (next *history.Summary, err error) {
+	defer func() {
+		if recover() != nil {
+			next, err = nil, errFoldPanicked
+		}
+	}()
+	return folder.Fold(d.snap.summary, window)
+}
+
+// unfolded yields the messages after seq, first those on disk, then those of the
+// draft, and notes where turns begin.
+func (d *draft) unfolded(seq int64, starts *[]int64) iter.Seq2[history.Message, error] {
+	return func(yield func(history.Message, error) bool) {
+		*starts = (*starts)[:0]
+		emit := func(m history.Message) bool {
+			if m.StartsTurn() {
+				*starts = append(*starts, m.Seq)
+			}
+			return yield(m, nil)
+		}
+		onDisk := d.t.state.Load()
+		for r, err := range d.t.records(onDisk, seq+1, onDisk.last) {
+			if err != nil {
+				yield(history.Message{}, err)
+				return
+			}
+			m, err := r.Message()
+			if err != nil {
+				yield(m, err)
+				return
+			}
+			if !emit(m) {
+				return
+			}
+		}
+		for _, m := range d.staged {
+			if m.Seq > seq && m.Seq > onDisk.last && !emit(m) {
+				return
+			}
+		}
+	}
+}
+
+// maxTitle is the length of a title in code points.
+const maxTitle = 80
+
+// titleOf is the beginning of a message's first text, on one line.
+func titleOf(m *history.Message) string {
+	for i := range m.Content {
+		if m.Content[i].Type != history.TextBlock {
+			continue
+		}
+		text := m.Content[i].Text
+		fields := strings.FieldsFunc(text[:min(len(text), 4096)], func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
+		runes := []rune(strings.ToValidUTF8(strings.Join(fields, " "), ""))
+		if len(runes) > 0 {
+			return string(runes[:min(len(runes), maxTitle)])
+		}
+	}
+	return ""
+}

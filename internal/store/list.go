@@ -1,0 +1,224 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+
+	"historyd/internal/history"
+	"historyd/internal/identity"
+)
+
+// catalogues tell, for callers that have listed their conversations, which there
+// are and which was active last. They live in memory, are made from the ends of the
+// transcripts when first asked for, and are forgotten when they grow too many.
+type catalogues struct {
+	mu    sync.Mutex
+	of    map[identity.Scope]*catalogue
+	total int // names in all of them
+}
+
+// catalogue is one caller's. Newest ids order it.
+type catalogue struct {
+	newest  map[string]string // name -> newest id
+	removed map[string]bool   // while it is being made
+	ready   chan struct{}
+	err     error
+}
+
+// maxCatalogued is how many names all catalogues together may hold.
+const maxCatalogued = 200_000
+
+// touch notes activity.
+func (c *catalogues) touch(key transcriptKey, id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if one := c.of[key.scope]; one != nil {
+		if _, known := one.newest[key.name]; !known {
+			c.total++
+		}
+		one.newest[key.name] = id
+		delete(one.removed, key.name)
+	}
+}
+
+func (c *catalogues) remove(key transcriptKey) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if one := c.of[key.scope]; one != nil {
+		if _, known := one.newest[key.name]; known {
+			c.total--
+			delete(one.newest, key.name)
+		}
+		if one.removed != nil {
+			one.removed[key.name] = true
+		}
+	}
+}
+
+// List returns a page of a caller's conversations, newest activity first.
+func (s *Store) List(ctx context.Context, scope identity.Scope, cursor string, limit int) (history.Listing, error) {
+	if strings.ContainsFunc(cursor, func(r rune) bool {
+		return !(r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z')
+	}) {
+		return history.Listing{}, history.ErrNotFound
+	}
+	type item struct{ name, id string }
+	var items []item
+	err := s.withCatalogue(ctx, scope, func(newest map[string]string) {
+		for name, id := range newest {
+			if cursor == "" || id < cursor {
+				items = append(items, item{name, id})
+			}
+		}
+	})
+	if err != nil {
+		return history.Listing{}, err
+	}
+	slices.SortFunc(items, func(a, b item) int {
+		if c := strings.Compare(b.id, a.id); c != 0 {
+			return c
+		}
+		return strings.Compare(a.name, b.name)
+	})
+	var page history.Listing
+	for i, it := range items {
+		if len(page.Items) == limit {
+			page.Next = items[i-1].id
+			break
+		}
+		state, err := s.Log(scope, it.name).State(ctx)
+		if errors.Is(err, history.ErrDamaged) {
+			state, err = history.State{Name: it.name, Epoch: "0", Damage: &history.Damage{Places: 1, Detail: "nothing can be read"}}, nil
+		}
+		if err != nil {
+			return history.Listing{}, err
+		}
+		if state.Exists() {
+			state.Summary = nil
+			page.Items = append(page.Items, state)
+		}
+	}
+	return page, nil
+}
+
+// withCatalogue calls fn with a caller's catalogue, making it first if need be.
+func (s *Store) withCatalogue(ctx context.Context, scope identity.Scope, fn func(map[string]string)) error {
+	c := &s.catalogues
+	c.mu.Lock()
+	one := c.of[scope]
+	if one == nil {
+		one = &catalogue{newest: map[string]string{}, removed: map[string]bool{}, ready: make(chan struct{})}
+		if c.of == nil || c.total > maxCatalogued {
+			c.of, c.total = map[identity.Scope]*catalogue{}, 0
+		}
+		c.of[scope] = one
+		c.mu.Unlock()
+		s.makeCatalogue(scope, one)
+	} else {
+		c.mu.Unlock()
+	}
+	select {
+	case <-one.ready:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if one.err != nil {
+		return one.err
+	}
+	fn(one.newest)
+	return nil
+}
+
+func (s *Store) makeCatalogue(scope identity.Scope, one *catalogue) {
+	found, err := s.findConversations(scope)
+	c := &s.catalogues
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer close(one.ready)
+	if err != nil {
+		one.err = classify(err)
+		if c.of[scope] == one {
+			delete(c.of, scope)
+		}
+		return
+	}
+	for name, id := range found {
+		if _, newer := one.newest[name]; !newer && !one.removed[name] {
+			one.newest[name] = id
+			c.total++
+		}
+	}
+	one.removed = nil
+}
+
+// findConversations reads the end of every transcript of a caller.
+func (s *Store) findConversations(scope identity.Scope) (map[string]string, error) {
+	dir := transcriptsName + "/" + scope.Dir()
+	entries, err := s.fsys.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]string{}
+	for _, e := range entries {
+		if !e.Dir || strings.HasPrefix(e.Name, ".") {
+			continue
+		}
+		name, err := s.nameOf(scope, e.Name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // cleared meanwhile
+		}
+		if errors.Is(err, history.ErrDamaged) {
+			s.log.Error("a conversation cannot be listed: none of its headers can be read", "scope", scope, "conversation", e.Name[:min(12, len(e.Name))])
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		id, err := s.newestID(transcriptKey{scope, name}, dir+"/"+e.Name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		found[name] = id
+	}
+	return found, nil
+}
+
+// peekWindow is how much of a segment's end is read for the catalogue.
+const peekWindow = 16 << 10
+
+func (s *Store) newestID(key transcriptKey, dir string) (string, error) {
+	t := newTranscript(s, key, dir)
+	defer t.files.end()
+	entries, err := s.fsys.ReadDir(dir)
+	if err != nil {
+		return "", err
+	}
+	for i := len(entries) - 1; i >= 0; i-- {
+		n, ok := segmentNumber(entries[i].Name)
+		if !ok {
+			continue
+		}
+		for window := int64(peekWindow); ; window *= 8 {
+			found, err := t.readTail(n, entries[i].Size, window)
+			if err != nil {
+				return "", err
+			}
+			if found.last != nil {
+				return found.last.ID, nil
+			}
+			if window >= entries[i].Size {
+				break
+			}
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,41 @@
+package store
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+type metrics struct {
+	commits     prometheus.Counter
+	messages    prometheus.Counter
+	bytes       prometheus.Counter
+	batch       prometheus.Histogram
+	sync        prometheus.Histogram
+	failures    *prometheus.CounterVec
+	poisonings  prometheus.Counter
+	quarantines prometheus.Counter
+	damage      prometheus.Counter
+	clears      prometheus.Counter
+	opens       prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer, open func() float64) *metrics {
+	auto := promauto.With(reg)
+	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "historyd_store_open_conversations", Help: "Conversations held open."}, open)
+	return &metrics{
+		commits:  auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_commits_total", Help: "Commits made durable."}),
+		messages: auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_messages_total", Help: "Messages made durable."}),
+		bytes:    auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_written_bytes_total", Help: "Bytes of segments made durable."}),
+		batch: auto.NewHistogram(prometheus.HistogramOpts{Name: "historyd_store_batch_commits", Help: "Commits that shared one sync.",
+			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256}}),
+		sync: auto.NewHistogram(prometheus.HistogramOpts{Name: "historyd_store_sync_seconds", Help: "Time of the sync of one segment.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16)}),
+		failures: auto.NewCounterVec(prometheus.CounterOpts{Name: "historyd_store_write_failures_total",
+			Help: "Groups of commits that failed, by what happened: full, or failed."}, []string{"class"}),
+		poisonings:  auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_poisonings_total", Help: "Segments left because a sync or a cut failed."}),
+		quarantines: auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_quarantines_total", Help: "Cut writes put aside."}),
+		damage:      auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_damage_total", Help: "Damaged places found."}),
+		clears:      auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_clears_total", Help: "Conversations cleared."}),
+		opens:       auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_opens_total", Help: "Conversations read from disk to be used."}),
+	}
+}
