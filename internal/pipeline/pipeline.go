@@ -1,0 +1,145 @@
+// Package pipeline is the order of things: what happens, and in which order, to
+// messages on their way into the record and on their way out of it. It knows
+// nothing of HTTP, of provider formats, nor of where the record is kept.
+//
+// Record and Import are the only ways in, and both let nothing reach the engine
+// that projection has not passed. Reads never create or write anything.
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"historyd/internal/compaction"
+	"historyd/internal/history"
+	"historyd/internal/identity"
+	"historyd/internal/projection"
+)
+
+// An Engine keeps the conversations of all callers, each behind the wall of its scope.
+type Engine interface {
+	Log(scope identity.Scope, conversation string) history.Log
+	// List returns one page, newest activity first. An unknown cursor is history.ErrNotFound.
+	List(ctx context.Context, scope identity.Scope, cursor string, limit int) (history.Listing, error)
+	// ClearAll is Clear for every conversation of the scope.
+	ClearAll(ctx context.Context, scope identity.Scope) error
+	// Ready returns nil while a write would be accepted.
+	Ready() error
+}
+
+// Options configures a Pipeline. Engine, Policy and Compactor are required.
+type Options struct {
+	Engine    Engine
+	Policy    *projection.Policy
+	Compactor *compaction.Compactor
+
+	// Categories are the names that may label a metric, beside the built-in ones;
+	// any other category is counted as "other".
+	Categories []string
+
+	Registerer prometheus.Registerer // nil means unregistered metrics
+	Logger     *slog.Logger          // nil means no log
+}
+
+// A Pipeline may be used from many goroutines.
+type Pipeline struct {
+	engine    Engine
+	policy    atomic.Pointer[projection.Policy]
+	compactor *compaction.Compactor
+	metrics   *metrics
+	log       *slog.Logger
+}
+
+// New returns a pipeline, or an error that names the option which is missing.
+func New(o Options) (*Pipeline, error) {
+	switch {
+	case o.Engine == nil:
+		return nil, errors.New("pipeline: Options.Engine is required")
+	case o.Policy == nil:
+		return nil, errors.New("pipeline: Options.Policy is required")
+	case o.Compactor == nil:
+		return nil, errors.New("pipeline: Options.Compactor is required")
+	}
+	p := &Pipeline{
+		engine:    o.Engine,
+		compactor: o.Compactor,
+		metrics:   newMetrics(o.Registerer, o.Categories),
+		log:       o.Logger,
+	}
+	if p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
+	p.policy.Store(o.Policy)
+	return p, nil
+}
+
+// SetPolicy swaps the rules of projection. What is on its way in keeps the rules
+// that it met.
+func (p *Pipeline) SetPolicy(policy *projection.Policy) { p.policy.Store(policy) }
+
+// A Conversation names one record: a caller's scope, and the caller's name for it.
+type Conversation struct {
+	Scope identity.Scope
+	Name  string
+}
+
+func (p *Pipeline) open(c Conversation) history.Log { return p.engine.Log(c.Scope, c.Name) }
+
+// State returns what is known of the conversation without reading its messages;
+// the zero State when there is none.
+func (p *Pipeline) State(ctx context.Context, c Conversation) (history.State, error) {
+	s, err := p.open(c).State(ctx)
+	if err != nil {
+		return history.State{}, fmt.Errorf("state: %w", err)
+	}
+	return s, nil
+}
+
+// List returns one page of the caller's conversations, newest activity first.
+func (p *Pipeline) List(ctx context.Context, scope identity.Scope, cursor string, limit int) (history.Listing, error) {
+	l, err := p.engine.List(ctx, scope, cursor, limit)
+	if err != nil {
+		return history.Listing{}, fmt.Errorf("list conversations: %w", err)
+	}
+	return l, nil
+}
+
+// Clear removes the conversation; nil when there is none. Durable once it returns nil.
+func (p *Pipeline) Clear(ctx context.Context, c Conversation) error {
+	if err := p.open(c).Clear(ctx); err != nil {
+		return fmt.Errorf("clear: %w", err)
+	}
+	p.metrics.clears.WithLabelValues("one").Inc()
+	return nil
+}
+
+// ClearAll removes every conversation of the scope. Durable once it returns nil.
+func (p *Pipeline) ClearAll(ctx context.Context, scope identity.Scope) error {
+	if err := p.engine.ClearAll(ctx, scope); err != nil {
+		return fmt.Errorf("clear all: %w", err)
+	}
+	p.metrics.clears.WithLabelValues("all").Inc()
+	return nil
+}
+
+// Ready returns nil while a write would be accepted.
+func (p *Pipeline) Ready() error { return p.engine.Ready() }
+
+// A Summary is a running summary with the words in which a model is shown it.
+type Summary struct {
+	Text string
+	*history.Summary
+}
+
+// Frame returns the summary as a model is shown it; nil for nil.
+func (p *Pipeline) Frame(s *history.Summary) *Summary {
+	if s == nil {
+		return nil
+	}
+	return &Summary{p.compactor.Frame(s), s}
+}

@@ -1,0 +1,127 @@
+package pipeline
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json/v2"
+	"errors"
+	"fmt"
+
+	"historyd/internal/history"
+	"historyd/internal/projection"
+)
+
+// A Turn is what an agent did, to be added at the end of a conversation.
+type Turn struct {
+	Messages   []history.Message
+	Categories map[string]string      // of tools, by name; "*" names all the others
+	Key        string                 // idempotency key; none when empty
+	IfMatch    func(etag string) bool // nil means no condition
+}
+
+// Recorded tells what was committed, and what was altered before.
+type Recorded struct {
+	history.Receipt
+	Changes []Change
+}
+
+// A Change is one thing that was altered before it was stored.
+type Change struct {
+	Seq           int64
+	Block         int
+	Action        string
+	Category      string
+	Reason        string
+	OriginalChars int64
+}
+
+// Record adds the turn at the end of the conversation, whole or not at all, after
+// projection. It is durable once Record returns nil. A key that was used before
+// gives the first answer again, and a request that projects to something else
+// history.ErrKeyMismatch.
+func (p *Pipeline) Record(ctx context.Context, c Conversation, t Turn) (Recorded, error) {
+	log := p.open(c)
+	kept, err := p.policy.Load().Keep(t.Messages, projection.Request{
+		Categories: t.Categories,
+		FindCall:   finder(ctx, log),
+	})
+	if err != nil {
+		return Recorded{}, fmt.Errorf("project: %w", err)
+	}
+	fingerprint, size := fingerprint("append", kept)
+	receipt, err := log.Append(ctx, history.Batch{
+		Messages:    kept.Messages,
+		Key:         t.Key,
+		Fingerprint: fingerprint,
+		IfMatch:     t.IfMatch,
+		Note:        note{Changes: noted(kept.Changes), Categories: kept.Categories}.encode(),
+		Fold:        p.compactor,
+	})
+	p.metrics.appended(err, receipt.Replayed)
+	if err != nil {
+		return Recorded{}, fmt.Errorf("append: %w", err)
+	}
+	// From here on the turn is durable, and nothing may make a failure of it.
+	if receipt.Replayed {
+		return p.recall(ctx, receipt), nil
+	}
+	p.metrics.kept("append", receipt.Added, size, kept.Changes)
+	return Recorded{receipt, changes(noted(kept.Changes), receipt.FirstSeq)}, nil
+}
+
+// recall makes the first answer again from its receipt.
+func (p *Pipeline) recall(ctx context.Context, receipt history.Receipt) Recorded {
+	n, err := readNote(receipt.Note)
+	if err != nil {
+		p.log.ErrorContext(ctx, "note of a replayed append not readable", "error", err)
+	}
+	return Recorded{receipt, changes(n.Changes, receipt.FirstSeq)}
+}
+
+func changes(list []notedChange, first int64) []Change {
+	var out []Change
+	for _, c := range list {
+		out = append(out, Change{first + int64(c.Message), c.Block, c.Action, c.Category, c.Reason, c.OriginalChars})
+	}
+	return out
+}
+
+// finder looks calls up in the record for results that arrive after them. Whatever
+// keeps it from an answer is an error, which projection takes as a reason to withhold.
+func finder(ctx context.Context, log history.Log) func(string) (projection.Found, bool, error) {
+	return func(id string) (projection.Found, bool, error) {
+		call, err := log.FindCall(ctx, id)
+		if errors.Is(err, history.ErrNotFound) {
+			return projection.Found{}, false, nil
+		}
+		if err != nil {
+			return projection.Found{}, false, fmt.Errorf("find call: %w", err)
+		}
+		n, err := readNote(call.Note)
+		if err != nil {
+			return projection.Found{}, false, err
+		}
+		return projection.Found{Name: call.Name, Categories: n.Categories}, true, nil
+	}
+}
+
+// fingerprint tells one request from another by what is kept of it, so that it
+// says nothing of a withheld value. It returns the size of the messages, too.
+func fingerprint(door string, kept projection.Kept) (sum [32]byte, size int64) {
+	h := sha256.New()
+	fmt.Fprintln(h, door)
+	var line []byte
+	for i := range kept.Messages {
+		m := kept.Messages[i]
+		m.Seq = 0
+		line = append(history.AppendMessage(line[:0], &m), '\n')
+		h.Write(line)
+		size += int64(len(line))
+	}
+	if len(kept.Categories) > 0 {
+		// Encoding a map of strings cannot fail but for invalid UTF-8, which the doors refuse.
+		categories, _ := json.Marshal(kept.Categories, json.Deterministic(true))
+		h.Write(categories)
+	}
+	return [32]byte(h.Sum(nil)), size
+}
