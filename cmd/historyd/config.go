@@ -1,0 +1,226 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+)
+
+// Config is all that can be set. The comment of a field is its manual; its
+// default is in Default. configs/historyd.yaml shows every key.
+//
+// A struct is a section of the file, any other field a key. The environment
+// variable of a key is HISTORYD_ and its path in capitals, with _ for each dot.
+type Config struct {
+	// DataDir holds the conversations, and with them the callers file unless
+	// CallersFile says otherwise. It must be on a local file system, be ours
+	// and have mode 0700; it is made when it is missing. Empty means
+	// $STATE_DIRECTORY, else $XDG_STATE_HOME/historyd, else
+	// ~/.local/state/historyd.
+	DataDir string `mapstructure:"data_dir"`
+
+	// CallersFile says who may call, with hashes of their tokens. Empty means
+	// callers.json in DataDir.
+	CallersFile string `mapstructure:"callers_file"`
+
+	// Listen is where the daemon serves. With sockets inherited from systemd
+	// nothing else is opened.
+	Listen struct {
+		// TCP is host:port, port 0 a free one; empty is none. Anything but the
+		// loopback needs TLS.
+		TCP string `mapstructure:"tcp"`
+		// Unix is the path of a socket, of mode 0600; empty is none.
+		Unix string `mapstructure:"unix"`
+	} `mapstructure:"listen"`
+
+	// AllowedHosts are names that a Host header may give besides those of the
+	// loopback, each with or without a port.
+	AllowedHosts []string `mapstructure:"allowed_hosts"`
+
+	// TLS is for the TCP listener; empty is none. All are paths to PEM files.
+	TLS struct {
+		Cert string `mapstructure:"cert"`
+		Key  string `mapstructure:"key"`
+		// ClientCA makes a client certificate signed by it a must. Callers
+		// still need a token.
+		ClientCA string `mapstructure:"client_ca"`
+	} `mapstructure:"tls"`
+
+	Log struct {
+		// Format is text, json, or auto: text on a terminal, JSON elsewhere.
+		Format string `mapstructure:"format"`
+		// Level is debug, info, warn or error. Each request is at debug.
+		Level string `mapstructure:"level"`
+	} `mapstructure:"log"`
+
+	Metrics struct {
+		// Auth asks for a token at /metrics.
+		Auth bool `mapstructure:"auth"`
+	} `mapstructure:"metrics"`
+
+	Debug struct {
+		// Listen serves Go's profiles: a loopback host:port, or the path of a
+		// unix socket. Who can connect can see what the memory holds.
+		Listen string `mapstructure:"listen"`
+	} `mapstructure:"debug"`
+
+	// Limits bounds what callers can ask for.
+	Limits struct {
+		Body        Size `mapstructure:"body"`        // of a request but for imports
+		Message     Size `mapstructure:"message"`     // of one message in it
+		Import      Size `mapstructure:"import"`      // of the body of an import
+		Header      Size `mapstructure:"header"`      // of a request, all headers together
+		Connections int  `mapstructure:"connections"` // open at a time, for each listener
+		// PerCallerConcurrency is how many requests of one caller run at a time.
+		PerCallerConcurrency int `mapstructure:"per_caller_concurrency"`
+		// PerCallerRate is how many requests a second a caller may make; 0 is
+		// as many as it likes.
+		PerCallerRate float64 `mapstructure:"per_caller_rate"`
+	} `mapstructure:"limits"`
+
+	Store struct {
+		// Segment is the size after which a conversation goes on in a new file.
+		Segment Size `mapstructure:"segment"`
+		// Cache bounds the replays kept in memory. The memory of the whole
+		// process is kept near this plus 48 MiB.
+		Cache Size `mapstructure:"cache"`
+		// OpenFiles bounds the files of conversations that are open.
+		OpenFiles int `mapstructure:"open_files"`
+	} `mapstructure:"store"`
+
+	// Projection says what is kept of what callers send.
+	Projection struct {
+		// MaxToolResultChars is the length above which a tool result is cut,
+		// in characters, 200 at least.
+		MaxToolResultChars int `mapstructure:"max_tool_result_chars"`
+		// UnknownTools says what happens to arguments and results of tools
+		// without a category: redact or keep.
+		UnknownTools string `mapstructure:"unknown_tools"`
+		// Withhold names the categories whose arguments or results are not
+		// kept. In the file only.
+		Withhold []Withhold `mapstructure:"withhold"`
+		// Tools gives tools a category; the first match wins. In the file only.
+		Tools []Tool `mapstructure:"tools"`
+	} `mapstructure:"projection"`
+
+	// Compaction says how much of a conversation is replayed word for word.
+	Compaction struct {
+		// KeepVerbatimTurns is how many turns are at the least.
+		KeepVerbatimTurns int `mapstructure:"keep_verbatim_turns"`
+		// FoldBatch is how many turns go into the summary at a time.
+		FoldBatch int `mapstructure:"fold_batch"`
+		// MaxSummaryChars bounds the summary, in characters.
+		MaxSummaryChars int `mapstructure:"max_summary_chars"`
+	} `mapstructure:"compaction"`
+}
+
+// Withhold is a category of tools and the parts of their calls that are not
+// kept: arguments, results.
+type Withhold struct {
+	Category string   `mapstructure:"category" json:"category"`
+	Parts    []string `mapstructure:"parts" json:"parts"`
+}
+
+// Tool gives a category to the tools whose name is Match, or begins with it
+// where it ends in a star, in either case of letters.
+type Tool struct {
+	Match    string `mapstructure:"match" json:"match"`
+	Category string `mapstructure:"category" json:"category"`
+}
+
+// Default is what holds without any setting.
+func Default() Config {
+	var c Config
+	c.Listen.TCP = "127.0.0.1:4478"
+	c.AllowedHosts = []string{}
+	c.Log.Format = "auto"
+	c.Log.Level = "info"
+	c.Limits.Body = 8 << 20
+	c.Limits.Message = 4 << 20
+	c.Limits.Import = 512 << 20
+	c.Limits.Header = 16 << 10
+	c.Limits.Connections = 1024
+	c.Limits.PerCallerConcurrency = 256
+	c.Store.Segment = 16 << 20
+	c.Store.Cache = 64 << 20
+	c.Store.OpenFiles = 512
+	c.Projection.MaxToolResultChars = 4000
+	c.Projection.UnknownTools = "redact"
+	c.Projection.Withhold = []Withhold{
+		{Category: "wallet", Parts: []string{"arguments", "results"}},
+		{Category: "files", Parts: []string{"arguments", "results"}},
+	}
+	c.Projection.Tools = []Tool{}
+	c.Compaction.KeepVerbatimTurns = 10
+	c.Compaction.FoldBatch = 5
+	c.Compaction.MaxSummaryChars = 8000
+	return c
+}
+
+// Size is a number of bytes. As text it is a number with a unit, such as 8MiB
+// (1024 to the power of 2) or 8MB (1000), or without, which is bytes.
+type Size int64
+
+// UnmarshalText reads what String prints, and more.
+func (s *Size) UnmarshalText(text []byte) error {
+	n, err := humanize.ParseBytes(string(text))
+	if err != nil || n > math.MaxInt64 {
+		return errors.New("want a size such as 8MiB")
+	}
+	*s = Size(n)
+	return nil
+}
+
+// String is the size in the largest unit that loses nothing.
+func (s Size) String() string {
+	for _, unit := range []struct {
+		bytes Size
+		name  string
+	}{{1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}} {
+		if s != 0 && s%unit.bytes == 0 {
+			return fmt.Sprintf("%d%s", s/unit.bytes, unit.name)
+		}
+	}
+	return fmt.Sprintf("%dB", int64(s))
+}
+
+// MarshalText is String.
+func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// key is one key of the configuration: a field that is no section.
+type key struct {
+	path  string // as in the file, with dots
+	env   string // its environment variable
+	typ   reflect.Type
+	index []int
+}
+
+// of is the value of the key in a configuration.
+func (k key) of(c *Config) reflect.Value { return reflect.ValueOf(c).Elem().FieldByIndex(k.index) }
+
+// fileOnly reports whether the key holds more than a line of text can say.
+func (k key) fileOnly() bool {
+	return k.typ.Kind() == reflect.Slice && k.typ.Elem().Kind() == reflect.Struct
+}
+
+// keys are all keys in the order of Config.
+var keys = keysOf(reflect.TypeFor[Config](), "", nil)
+
+func keysOf(typ reflect.Type, prefix string, index []int) []key {
+	var list []key
+	for f := range typ.Fields() {
+		path := prefix + f.Tag.Get("mapstructure")
+		at := append(append([]int{}, index...), f.Index...)
+		if f.Type.Kind() == reflect.Struct {
+			list = append(list, keysOf(f.Type, path+".", at)...)
+			continue
+		}
+		env := "HISTORYD_" + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
+		list = append(list, key{path: path, env: env, typ: f.Type, index: at})
+	}
+	return list
+}

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/go-viper/mapstructure/v2"
+	"github.com/spf13/viper"
+)
+
+// systemConfig is read when no --config is given and it is there.
+const systemConfig = "/etc/historyd/historyd.yaml"
+
+// sources are where settings come from, the later the stronger: defaults,
+// file, environment, flags.
+type sources struct {
+	file   string            // --config
+	system string            // instead of file, when it is there
+	env    []string          // as os.Environ
+	flags  map[string]string // by path of the key: the flags given
+}
+
+// settings is a configuration and where each of its values came from.
+type settings struct {
+	Config
+	from map[string]string // by path: "default", "file …", "env …", "flag …"
+}
+
+// flagNames are the flags that set a key, by path.
+var flagNames = map[string]string{
+	"data_dir":    "--data-dir",
+	"listen.tcp":  "--listen",
+	"listen.unix": "--socket",
+	"log.level":   "--log-level",
+}
+
+// load returns the settings, checked and with their paths made absolute. An
+// error holds all that is wrong.
+func load(src sources) (settings, error) {
+	s := settings{from: map[string]string{}}
+	// Viper is used for laying one source over the other and no more. It would
+	// take keys in any case and values of any type, so what comes in is checked
+	// before it gets there.
+	v := viper.NewWithOptions(viper.WithDecoderRegistry(strictYAML{}))
+	defaults := Default()
+	for _, k := range keys {
+		v.SetDefault(k.path, k.of(&defaults).Interface())
+		s.from[k.path] = "default"
+	}
+	var bad problems
+	bad = append(bad, s.readFile(v, src)...)
+	bad = append(bad, s.readEnv(v, src.env)...)
+	for _, path := range slices.Sorted(maps.Keys(src.flags)) {
+		v.Set(path, src.flags[path])
+		s.from[path] = "flag " + flagNames[path]
+	}
+	if len(bad) > 0 {
+		return settings{}, bad
+	}
+	err := v.UnmarshalExact(&s.Config, viper.DecodeHook(mapstructure.TextUnmarshallerHookFunc()),
+		func(d *mapstructure.DecoderConfig) { d.WeaklyTypedInput = false })
+	if err != nil {
+		return settings{}, fmt.Errorf("read configuration: %w", err)
+	}
+	if bad := append(s.resolve(src.env), s.check()...); len(bad) > 0 {
+		return settings{}, bad
+	}
+	return s, nil
+}
+
+// readFile lays the configuration file over the defaults.
+func (s *settings) readFile(v *viper.Viper, src sources) problems {
+	name := src.file
+	if name == "" {
+		if _, err := os.Stat(src.system); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		name = src.system
+	}
+	v.SetConfigFile(name)
+	v.SetConfigType("yaml")
+	err := v.ReadInConfig()
+	var bad problems
+	switch {
+	case errors.As(err, &bad):
+		for i := range bad {
+			bad[i].where = name
+		}
+		return bad
+	case err != nil:
+		var parse viper.ConfigParseError
+		if errors.As(err, &parse) {
+			err = parse.Unwrap()
+		}
+		return problems{{where: name, text: err.Error()}}
+	}
+	for _, k := range keys {
+		if v.InConfig(k.path) {
+			s.from[k.path] = "file " + name
+		}
+	}
+	return nil
+}
+
+// strictYAML reads YAML and takes only what Config has.
+type strictYAML struct{}
+
+// Decoder is for viper.
+func (strictYAML) Decoder(string) (viper.Decoder, error) { return strictYAML{}, nil }
+
+// Decode reads a file. Its errors are problems, or of the parser.
+func (strictYAML) Decode(text []byte, into map[string]any) error {
+	yaml, err := viper.NewCodecRegistry().Decoder("yaml")
+	if err != nil {
+		return err
+	}
+	if err := yaml.Decode(text, into); err != nil {
+		return err
+	}
+	if bad := checkFile(into); len(bad) > 0 {
+		return bad
+	}
+	return nil
+}
+
+// foreignEnv are variables with our prefix that are no setting: the token is
+// for the commands that speak to a daemon, the others are for tests.
+func foreignEnv(name string) bool {
+	return name == "HISTORYD_TOKEN" || strings.HasPrefix(name, "HISTORYD_TEST_")
+}
+
+// readEnv lays the environment over the file. An empty variable is a value.
+func (s *settings) readEnv(v *viper.Viper, environ []string) problems {
+	var bad problems
+	for _, entry := range slices.Sorted(slices.Values(environ)) {
+		name, text, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(name, "HISTORYD_") || foreignEnv(name) {
+			continue
+		}
+		at := slices.IndexFunc(keys, func(k key) bool { return k.env == name })
+		if at < 0 {
+			var known []string
+			for _, k := range keys {
+				known = append(known, k.env)
+			}
+			bad = append(bad, problem{where: name, text: "unknown variable, the nearest known one is " + nearest(name, known)})
+			continue
+		}
+		k := keys[at]
+		if k.fileOnly() {
+			bad = append(bad, problem{where: name, text: k.path + " can be set in the configuration file only"})
+			continue
+		}
+		value, err := parseText(k.typ, text)
+		if err != nil {
+			bad = append(bad, problem{where: name, text: err.Error()})
+			continue
+		}
+		if err := v.MergeConfigMap(nest(k.path, value)); err != nil {
+			bad = append(bad, problem{where: name, text: err.Error()})
+		}
+		s.from[k.path] = "env " + name
+	}
+	return bad
+}
+
+// nest puts a value where its path says.
+func nest(path string, value any) map[string]any {
+	section, rest, deeper := strings.Cut(path, ".")
+	if deeper {
+		value = nest(rest, value)
+	}
+	return map[string]any{section: value}
+}
+
+// resolve fills in the paths that are left empty and makes all of them
+// absolute, so that they mean the same to who reads them elsewhere.
+func (s *settings) resolve(environ []string) problems {
+	if s.DataDir == "" {
+		dir, from := stateDir(environ)
+		if dir == "" {
+			return problems{{key: "data_dir", text: "no home directory to put it in: set it"}}
+		}
+		s.DataDir = dir
+		s.from["data_dir"] = "default, from " + from
+	}
+	for _, path := range []*string{
+		&s.DataDir, &s.CallersFile, &s.Listen.Unix, &s.TLS.Cert, &s.TLS.Key, &s.TLS.ClientCA,
+	} {
+		if *path == "" {
+			continue
+		}
+		abs, err := filepath.Abs(*path)
+		if err != nil {
+			return problems{{text: err.Error()}}
+		}
+		*path = abs
+	}
+	if s.CallersFile == "" {
+		s.CallersFile = filepath.Join(s.DataDir, "callers.json")
+		s.from["callers_file"] = "default, in data_dir"
+	}
+	return nil
+}
+
+// stateDir returns where state belongs and the variable that says so.
+func stateDir(environ []string) (dir, from string) {
+	env := map[string]string{}
+	for _, entry := range environ {
+		name, text, _ := strings.Cut(entry, "=")
+		env[name] = text
+	}
+	if first, _, _ := strings.Cut(env["STATE_DIRECTORY"], ":"); first != "" {
+		return first, "STATE_DIRECTORY"
+	}
+	// The specification of XDG has relative paths ignored.
+	if filepath.IsAbs(env["XDG_STATE_HOME"]) {
+		return filepath.Join(env["XDG_STATE_HOME"], "historyd"), "XDG_STATE_HOME"
+	}
+	if env["HOME"] != "" {
+		return filepath.Join(env["HOME"], ".local", "state", "historyd"), "HOME"
+	}
+	return "", ""
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestWhatIsWrongWithAConfigurationIsSaid(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		file string
+		env  string
+		want string // "" means that it is fine
+	}{
+		{name: "empty file"},
+		{name: "only comments", file: "# nothing\n"},
+		{name: "a section without content", file: "listen:\n"},
+		{name: "unknown section", file: "listne: {tcp: x}", want: "listne: unknown key, the nearest known one is listen"},
+		{name: "unknown key", file: "listen: {tpc: x}", want: "listen.tpc: unknown key, the nearest known one is listen.tcp"},
+		{name: "a key without its section", file: "open_files: 4", want: "open_files: unknown key, the nearest known one is store.open_files"},
+		{name: "another case", file: "Data_Dir: /x", want: "Data_Dir: unknown key, the nearest known one is data_dir"},
+		{name: "unknown key of a rule", file: "projection: {tools: [{match: a, categroy: b}]}", want: "projection.tools[0].categroy: unknown key, the nearest known one is projection.tools[0].category"},
+		{name: "a key twice", file: "data_dir: /a\ndata_dir: /b", want: "already defined"},
+		{name: "no YAML", file: "data_dir: [", want: "yaml"},
+		{name: "a list at the top", file: "- a", want: "historyd.yaml"},
+		{name: "a key without value", file: "data_dir:", want: "data_dir: want a text (in quotes, if it looks like something else), got nothing"},
+		{name: "a section that is a list", file: "log: [a]", want: "log: want keys and values, got a list"},
+		{name: "a list that is a text", file: "allowed_hosts: a", want: "allowed_hosts: want a list, got a text"},
+		{name: "a number in a list of texts", file: "allowed_hosts: [1]", want: "allowed_hosts[0]: want a text"},
+		{name: "a number for a text", file: "data_dir: 5", want: "data_dir: want a text (in quotes, if it looks like something else), got the number 5"},
+		{name: "a text for a number", file: `store: {open_files: "12"}`, want: `store.open_files: want a whole number, got the text "12"`},
+		{name: "a fraction", file: "store: {open_files: 1.5}", want: "store.open_files: want a whole number, got the number 1.5"},
+		{name: "a text for a truth value", file: `metrics: {auth: "yes"}`, want: `metrics.auth: want true or false, got the text "yes"`},
+		{name: "a whole number for a fraction", file: "limits: {per_caller_rate: 5}"},
+		{name: "a size as a number", file: "limits: {body: 4194304}"},
+		{name: "a size with a fraction", file: "limits: {body: 4.5MiB}"},
+		{name: "no size", file: "limits: {body: much}", want: "limits.body: want a size such as 8MiB"},
+		{name: "too large a size for a number", file: "limits: {body: 99999999999999999999}", want: "limits.body: want a size such as 8MiB, got the number 1e+20"},
+		{name: "a negative size", file: "limits: {body: -1}", want: "limits.body: want 1KiB to 1GiB, got -1B"},
+		{name: "a message larger than a body", file: "limits: {body: 1MiB}", want: "limits.message: a message can't be larger"},
+		{name: "header too small", file: "limits: {header: 1KiB}", want: "limits.header: want 8KiB to 1MiB, got 1KiB"},
+		{name: "negative rate", file: "limits: {per_caller_rate: -1}", want: "limits.per_caller_rate: want a number from 0 on"},
+		{name: "rate that is no number", file: "limits: {per_caller_rate: .nan}", want: "limits.per_caller_rate: want a number from 0 on"},
+		{name: "level", file: "log: {level: loud}", want: `log.level: want debug or info or warn or error, got "loud"`},
+		{name: "format", file: "log: {format: xml}", want: "log.format: want auto or text or json"},
+		{name: "address without a port", file: "listen: {tcp: localhost}", want: "listen.tcp: want host:port"},
+		{name: "port too high", file: `listen: {tcp: "127.0.0.1:65536"}`, want: "listen.tcp: want a port from 0 to 65535"},
+		{name: "any address", file: `listen: {tcp: "0.0.0.0:1"}`, want: "listen.tcp: only a loopback address"},
+		{name: "any address of version 6", file: `listen: {tcp: "[::]:1"}`, want: "listen.tcp: only a loopback address"},
+		{name: "no host", file: `listen: {tcp: ":1"}`, want: "listen.tcp: only a loopback address"},
+		{name: "another address", file: `listen: {tcp: "192.0.2.1:1"}`, want: "listen.tcp: only a loopback address"},
+		{name: "another address with TLS", file: `{listen: {tcp: "0.0.0.0:1"}, tls: {cert: /dev/null, key: /dev/null}}`},
+		{name: "loopback as version 6", file: `listen: {tcp: "[::ffff:127.0.0.1]:1"}`},
+		{name: "long socket path", file: "listen: {unix: /" + strings.Repeat("x", 107) + "}", want: "listen.unix: a socket's path has at most 107 bytes"},
+		{name: "a host with a path", file: "allowed_hosts: [a/b]", want: "allowed_hosts[0]: want a host name"},
+		{name: "certificate alone", file: "tls: {cert: /dev/null}", want: "tls: cert and key come together"},
+		{name: "client authority alone", file: "tls: {client_ca: /dev/null}", want: "tls.client_ca: needs tls.cert"},
+		{name: "certificate missing", file: "tls: {cert: /nowhere/c, key: /dev/null}", want: "tls.cert: stat /nowhere/c: no such file"},
+		{name: "debugging for all", file: `debug: {listen: "0.0.0.0:6060"}`, want: "debug.listen: want a loopback address"},
+		{name: "debugging on a socket", file: "debug: {listen: /run/historyd/debug}"},
+		{name: "unknown tools", file: "projection: {unknown_tools: drop}", want: "projection.unknown_tools: want redact or keep"},
+		{name: "part", file: "projection: {withhold: [{category: a, parts: [names]}]}", want: "projection.withhold[0].parts[0]: want arguments or results"},
+		{name: "category twice", file: "projection: {withhold: [{category: a, parts: [results]}, {category: A, parts: []}]}", want: "projection.withhold[1].category:"},
+		{name: "a rule without match", file: "projection: {tools: [{category: a}]}", want: "projection.tools[0].match: is empty"},
+		{name: "results cut too short", file: "projection: {max_tool_result_chars: 100}", want: "projection.max_tool_result_chars: want 200 to"},
+		{name: "the root", file: "data_dir: /", want: "data_dir: want a directory of its own"},
+		{name: "unknown variable", env: "HISTORYD_DATADIR=/x", want: "HISTORYD_DATADIR: unknown variable, the nearest known one is HISTORYD_DATA_DIR"},
+		{name: "a list of rules as a variable", env: "HISTORYD_PROJECTION_TOOLS=[]", want: "HISTORYD_PROJECTION_TOOLS: projection.tools can be set in the configuration file only"},
+		{name: "another list of rules as a variable", env: "HISTORYD_PROJECTION_WITHHOLD=", want: "can be set in the configuration file only"},
+		{name: "no number in a variable", env: "HISTORYD_STORE_OPEN_FILES=many", want: `HISTORYD_STORE_OPEN_FILES: want a whole number, got the text "many"`},
+		{name: "no size in a variable", env: "HISTORYD_LIMITS_BODY=x", want: "HISTORYD_LIMITS_BODY: want a size such as 8MiB"},
+		{name: "a variable that is ours but no setting", env: "HISTORYD_TEST_ANYTHING=1"},
+		{name: "all at once", file: "a: 1\nlog: {b: 2}", env: "HISTORYD_C=3", want: "a: unknown key"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			env := []string{"HOME=/home/somebody"}
+			if tt.env != "" {
+				env = append(env, tt.env)
+			}
+			_, err := loadText(t, tt.file, sources{env: env})
+			if tt.want == "" {
+				if err != nil {
+					t.Errorf("got %v, want no error", err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want an error with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestEveryProblemIsToldAtOnce(t *testing.T) {
+	_, err := loadText(t, "a: 1\nlog: {b: 2}\nstore: {cache: x}", sources{env: []string{"HOME=/h", "HISTORYD_C=3"}})
+	var bad problems
+	if !errors.As(err, &bad) || len(bad) != 4 {
+		t.Errorf("got %v, want 4 problems", err)
+	}
+	_, err = loadText(t, "log: {level: loud, format: xml}\nstore: {cache: 1}", sources{})
+	if !errors.As(err, &bad) || len(bad) != 3 {
+		t.Errorf("got %v, want 3 problems", err)
+	}
+}
+
+func TestAMissingConfigurationFile(t *testing.T) {
+	if _, err := load(sources{file: "/nowhere/historyd.yaml", env: []string{"HOME=/h"}}); err == nil {
+		t.Error("a file that was asked for is missing: got no error")
+	}
+	if _, err := load(sources{system: "/nowhere/historyd.yaml", env: []string{"HOME=/h"}}); err != nil {
+		t.Errorf("the file of the system is missing: got %v", err)
+	}
+	s, err := load(sources{system: exampleConfig, env: []string{"HOME=/h"}})
+	if want := "file " + exampleConfig; err != nil || s.from["log.level"] != want {
+		t.Errorf("the file of the system is there: got %v from %q, want %q", err, s.from["log.level"], want)
+	}
+	if _, err := load(sources{env: []string{}}); err == nil || !strings.Contains(err.Error(), "data_dir") {
+		t.Errorf("without a home: got %v, want an error about data_dir", err)
+	}
+}
+
+func FuzzConfiguration(f *testing.F) {
+	f.Add("listen: {tcp: \"127.0.0.1:0\"}\nlimits: {body: 8MiB}")
+	f.Add("projection: {tools: [{match: a, category: b}]}")
+	f.Add("a: &x {b: *x}")
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := loadText(t, text, sources{})
+		if err != nil {
+			if err.Error() == "" {
+				t.Error("an error without words")
+			}
+			return
+		}
+		if bad := s.check(); len(bad) > 0 {
+			t.Errorf("accepted and then not: %v", bad)
+		}
+	})
+}
+
+func TestASizeIsReadAsItIsPrinted(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		want Size
+		back string
+	}{
+		{"8MiB", 8 << 20, "8MiB"},
+		{"8 MiB", 8 << 20, "8MiB"},
+		{"8MB", 8e6, "8000000B"},
+		{"1GiB", 1 << 30, "1GiB"},
+		{"0", 0, "0B"},
+		{"1536", 1536, "1536B"},
+		{"1.5KiB", 1536, "1536B"},
+		{"3072", 3072, "3KiB"},
+	} {
+		var s Size
+		if err := s.UnmarshalText([]byte(tt.text)); err != nil || s != tt.want || s.String() != tt.back {
+			t.Errorf("%q is %d (%v) and prints as %q, want %d and %q", tt.text, int64(s), err, s, int64(tt.want), tt.back)
+		}
+		var again Size
+		if err := again.UnmarshalText([]byte(tt.back)); err != nil || again != s {
+			t.Errorf("%q comes back as %d (%v), want %d", tt.back, int64(again), err, int64(s))
+		}
+	}
+	for _, text := range []string{"", "x", "-1", "1 KiB of it", "99999999999999999999", "16EiB"} {
+		var s Size
+		if err := s.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q is read as %v", text, s)
+		}
+	}
+}

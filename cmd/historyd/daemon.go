@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"reflect"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"historyd/internal/api"
+	"historyd/internal/compaction"
+	"historyd/internal/durable"
+	"historyd/internal/history"
+	"historyd/internal/identity"
+	"historyd/internal/pipeline"
+	"historyd/internal/store"
+)
+
+const (
+	// besideCache is the memory that the process needs besides its cache.
+	besideCache = 48 << 20
+	// headerSlack is what net/http adds to MaxHeaderBytes.
+	headerSlack = 4096
+)
+
+// daemon is everything that is open while we serve.
+type daemon struct {
+	settings settings
+	reread   func() (settings, error) // for reload
+	log      *slog.Logger
+	level    *slog.LevelVar
+
+	data, callers durable.FS
+	store         *store.Store
+	engine        *engine
+	registry      *identity.Registry
+	pipeline      *pipeline.Pipeline
+
+	endpoints     []endpoint
+	server        *http.Server
+	debugListener net.Listener // nil when nothing is to be debugged
+	debugServer   *http.Server
+}
+
+// engine is the store until the daemon stops; then it is not ready.
+type engine struct {
+	*store.Store
+	stopping atomic.Bool
+}
+
+// Ready is as in pipeline.Engine.
+func (e *engine) Ready() error {
+	if e.stopping.Load() {
+		return fmt.Errorf("%w: shutting down", history.ErrUnavailable)
+	}
+	return e.Store.Ready()
+}
+
+// openDaemon takes the data directory and opens what is served. Nothing is
+// answered before serve; after an error everything is closed again.
+func openDaemon(ctx context.Context, s settings, operator string, logTo io.Writer) (*daemon, error) {
+	// For good: no file or socket of ours is ever open to others, not even for
+	// the moment between its making and a chmod.
+	syscall.Umask(0o077)
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(int64(s.Store.Cache) + besideCache)
+	}
+	d := &daemon{settings: s, level: new(slog.LevelVar), debugServer: newDebugServer()}
+	d.level.Set(parseLevel(s.Log.Level))
+	d.log = newLogger(logTo, s.Log.Format, d.level)
+	if err := d.open(ctx, operator); err != nil {
+		_ = d.close() // the first error is the one to tell
+		return nil, err
+	}
+	return d, nil
+}
+
+// open fills in the rest of d. After an error what is open has to be closed.
+func (d *daemon) open(ctx context.Context, operator string) error {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildGauge())
+	if err := d.openStore(registry); err != nil {
+		return err
+	}
+	file, err := d.openCallers()
+	if err != nil {
+		return err
+	}
+	handler, err := d.newHandler(registry)
+	if err != nil {
+		return err
+	}
+	d.server = d.newServer(handler)
+	if d.endpoints, err = openEndpoints(ctx, &d.settings); err != nil {
+		return err
+	}
+	if d.debugListener, err = listenDebug(ctx, &d.settings); err != nil {
+		return fmt.Errorf("debug.listen: %w", err)
+	}
+	// Last, so that a start which fails has made nobody.
+	if err := bootstrap(d.data, file, d.registry, operator); err != nil {
+		return err
+	}
+	if d.registry.Len() == 0 {
+		return errors.New("no callers yet: run historyd token create, or start with --bootstrap-operator ID")
+	}
+	return nil
+}
+
+func (d *daemon) openStore(reg prometheus.Registerer) (err error) {
+	if d.data, err = openDataDir(d.settings.DataDir, true); err != nil {
+		return err
+	}
+	d.store, err = store.Open(store.Options{
+		FS:           d.data,
+		NewID:        newIDs(time.Now),
+		Logger:       d.log,
+		Registerer:   reg,
+		SegmentBytes: int64(d.settings.Store.Segment),
+		OpenFiles:    d.settings.Store.OpenFiles,
+	})
+	if errors.Is(err, durable.ErrLocked) {
+		return fmt.Errorf("another historyd is serving %s: one daemon a data directory", d.settings.DataDir)
+	}
+	return err
+}
+
+func (d *daemon) openCallers() (*identity.File, error) {
+	fsys, file, err := openCallersAt(d.settings.CallersFile)
+	if err != nil {
+		return nil, err
+	}
+	d.callers = fsys
+	d.registry, err = identity.NewRegistry(identity.Options{File: file, Path: d.settings.CallersFile, Logger: d.log})
+	return file, err
+}
+
+func (d *daemon) newHandler(reg *prometheus.Registry) (http.Handler, error) {
+	s := &d.settings
+	policy, wrong := s.policy()
+	if wrong != nil {
+		return nil, problems{*wrong}
+	}
+	compactor, err := compaction.New(compaction.Options{
+		KeepVerbatimTurns: s.Compaction.KeepVerbatimTurns,
+		FoldBatch:         s.Compaction.FoldBatch,
+		MaxSummaryChars:   s.Compaction.MaxSummaryChars,
+		Registerer:        reg,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("compaction: %w", err)
+	}
+	d.engine = &engine{Store: d.store}
+	d.pipeline, err = pipeline.New(pipeline.Options{
+		Engine:     d.engine,
+		Policy:     policy,
+		Compactor:  compactor,
+		Categories: s.categories(),
+		Registerer: reg,
+		Logger:     d.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return api.New(api.Options{
+		Pipeline:     d.pipeline,
+		Callers:      d.registry,
+		AllowedHosts: s.AllowedHosts,
+		Limits: api.Limits{
+			Body:                 int64(s.Limits.Body),
+			Message:              int64(s.Limits.Message),
+			Import:               int64(s.Limits.Import),
+			PerCallerConcurrency: s.Limits.PerCallerConcurrency,
+			PerCallerRate:        s.Limits.PerCallerRate,
+		},
+		CacheBytes:  int64(s.Store.Cache),
+		MetricsAuth: s.Metrics.Auth,
+		Gatherer:    reg,
+		Registerer:  reg,
+		Logger:      d.log,
+	})
+}
+
+func (d *daemon) newServer(h http.Handler) *http.Server {
+	// One protocol, one set of limits: HTTP/2 has its own.
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	return &http.Server{
+		Handler:           h,
+		Protocols:         &protocols,
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    int(d.settings.Limits.Header) - headerSlack,
+		ErrorLog:          newServerLog(d.log),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			if own, ok := c.(*connection); ok && own.peer {
+				return api.WithPeer(ctx, own.uid)
+			}
+			return ctx
+		},
+	}
+}
+
+// close gives back whatever is open, in the opposite order.
+func (d *daemon) close() error {
+	var errs []error
+	for _, e := range d.endpoints {
+		if err := e.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	if d.debugListener != nil {
+		if err := d.debugListener.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	if d.store != nil {
+		errs = append(errs, d.store.Close())
+	}
+	for _, fsys := range []durable.FS{d.callers, d.data} {
+		if fsys != nil {
+			errs = append(errs, fsys.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// buildGauge tells in a metric what runs here.
+func buildGauge() prometheus.Collector {
+	b := buildInfo()
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name:        "historyd_build_info",
+		Help:        "What this daemon was built from; always 1.",
+		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Commit, "goversion": runtime.Version()},
+	}, func() float64 { return 1 })
+}
+
+// needRestart names the keys that differ from other and that a reload can't change.
+func (s *settings) needRestart(other *settings) []string {
+	var list []string
+	for _, k := range keys {
+		if k.path == "log.level" || strings.HasPrefix(k.path, "projection.") {
+			continue
+		}
+		if !reflect.DeepEqual(k.of(&s.Config).Interface(), k.of(&other.Config).Interface()) {
+			list = append(list, k.path)
+		}
+	}
+	return list
+}

@@ -1,0 +1,267 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/activation"
+
+	"historyd/internal/identity"
+)
+
+// endpoint is a listener that is open, and where it is.
+type endpoint struct {
+	net.Listener
+	network string // tcp or unix
+	secure  bool   // speaks TLS
+	address string // host:port, or the path of the socket
+}
+
+// url is what a client has to know.
+func (e endpoint) url() string {
+	switch {
+	case e.network == "unix":
+		return "unix:" + e.address
+	case e.secure:
+		return "https://" + e.address
+	default:
+		return "http://" + e.address
+	}
+}
+
+// openEndpoints opens all that the daemon serves on: the sockets inherited from
+// systemd or, without any, those of the configuration. The caller closes them.
+func openEndpoints(ctx context.Context, s *settings) (open []endpoint, err error) {
+	defer func() {
+		if err != nil {
+			for _, e := range open {
+				_ = e.Close() // the first error is the one to tell
+			}
+			open = nil
+		}
+	}()
+	secure, err := tlsConfig(s)
+	if err != nil {
+		return nil, err
+	}
+	bare, err := bareListeners(ctx, s, secure != nil)
+	for _, l := range bare {
+		e := endpoint{
+			Listener: newLimitListener(l, s.Limits.Connections),
+			network:  l.Addr().Network(),
+			address:  l.Addr().String(),
+		}
+		if e.network == "tcp" && secure != nil {
+			e.Listener, e.secure = tls.NewListener(e.Listener, secure), true
+		}
+		open = append(open, e)
+	}
+	if err != nil {
+		return open, err
+	}
+	for _, e := range open {
+		switch a := e.Addr().(type) {
+		case *net.UnixAddr:
+		case *net.TCPAddr:
+			if !e.secure && !a.AddrPort().Addr().Unmap().IsLoopback() {
+				return open, fmt.Errorf("listen on %s: %w", e.address, errNotLoopback)
+			}
+		default:
+			return open, fmt.Errorf("listen on %s: neither TCP nor a unix socket", e.address)
+		}
+	}
+	if len(open) == 0 {
+		return nil, errors.New("nothing to listen on: set listen.tcp or listen.unix")
+	}
+	return open, nil
+}
+
+// errNotLoopback refuses to speak in the clear to other machines.
+var errNotLoopback = errors.New("only a loopback address is served without TLS: set tls.cert and tls.key, or listen on 127.0.0.1")
+
+// bareListeners opens the sockets. After an error it returns those that are open.
+func bareListeners(ctx context.Context, s *settings, secure bool) ([]net.Listener, error) {
+	inherited, err := activation.Listeners()
+	if err != nil {
+		return nil, fmt.Errorf("inherited sockets: %w", err)
+	}
+	var open []net.Listener
+	for _, l := range inherited {
+		if l == nil {
+			return open, errors.New("inherited sockets: one is no listening stream socket")
+		}
+		open = append(open, l)
+	}
+	if len(open) > 0 {
+		return open, nil
+	}
+	if s.Listen.TCP != "" {
+		l, err := listenTCP(ctx, s.Listen.TCP, secure)
+		if err != nil {
+			return open, err
+		}
+		open = append(open, l)
+	}
+	if s.Listen.Unix != "" {
+		l, err := listenUnix(ctx, s.Listen.Unix)
+		if err != nil {
+			return open, err
+		}
+		open = append(open, l)
+	}
+	return open, nil
+}
+
+// listenTCP opens a TCP listener. A name is looked up here and the address
+// used, so that what was checked is what is listened on.
+func listenTCP(ctx context.Context, address string, secure bool) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("listen.tcp: %w", err)
+	}
+	var lc net.ListenConfig
+	if secure {
+		return lc.Listen(ctx, "tcp", address)
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, fmt.Errorf("listen.tcp: %w", err)
+	}
+	var chosen netip.Addr
+	for _, ip := range ips {
+		if ip = ip.Unmap(); !ip.IsLoopback() {
+			return nil, fmt.Errorf("listen on %s: %w", address, errNotLoopback)
+		}
+		if !chosen.IsValid() || ip.Is4() && !chosen.Is4() {
+			chosen = ip
+		}
+	}
+	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort(chosen.String(), port))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%w: is another historyd running? --listen chooses another port", err)
+	}
+	return l, err
+}
+
+// listenUnix opens a unix socket that only we can connect to. The process must
+// have a umask of 077: then the socket is closed to others from the moment it
+// has a name.
+func listenUnix(ctx context.Context, name string) (net.Listener, error) {
+	if err := removeStale(ctx, name); err != nil {
+		return nil, fmt.Errorf("listen.unix: %w", err)
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "unix", name)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(name, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// removeStale removes a socket that nobody answers at: one that a killed daemon
+// has left.
+func removeStale(ctx context.Context, name string) error {
+	info, err := os.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("%s is there and no socket: move it away", name)
+	}
+	d := net.Dialer{Timeout: time.Second}
+	conn, err := d.DialContext(ctx, "unix", name)
+	if err == nil {
+		return errors.Join(fmt.Errorf("somebody answers at %s already", name), conn.Close())
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return err
+	}
+	return os.Remove(name)
+}
+
+// tlsConfig is nil without TLS.
+func tlsConfig(s *settings) (*tls.Config, error) {
+	if s.TLS.Cert == "" {
+		return nil, nil
+	}
+	cert, err := tls.LoadX509KeyPair(s.TLS.Cert, s.TLS.Key)
+	if err != nil {
+		return nil, fmt.Errorf("tls: %w", err)
+	}
+	c := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	if s.TLS.ClientCA != "" {
+		pem, err := os.ReadFile(s.TLS.ClientCA)
+		if err != nil {
+			return nil, fmt.Errorf("tls.client_ca: %w", err)
+		}
+		c.ClientCAs = x509.NewCertPool()
+		if !c.ClientCAs.AppendCertsFromPEM(pem) {
+			return nil, errors.New("tls.client_ca: no certificate in it")
+		}
+		c.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	return c, nil
+}
+
+// limitListener holds back connections over a number until others end; they
+// wait in the kernel's queue.
+type limitListener struct {
+	net.Listener
+	places chan struct{}
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newLimitListener(l net.Listener, most int) *limitListener {
+	return &limitListener{Listener: l, places: make(chan struct{}, most), closed: make(chan struct{})}
+}
+
+func (l *limitListener) Accept() (net.Conn, error) {
+	select {
+	case l.places <- struct{}{}:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		<-l.places
+		return nil, err
+	}
+	uid, ok := identity.PeerUID(c)
+	return &connection{Conn: c, leave: sync.OnceFunc(func() { <-l.places }), uid: uid, peer: ok}, nil
+}
+
+func (l *limitListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+// connection is one of a limitListener, with the uid of its peer as it was when
+// the connection was accepted.
+type connection struct {
+	net.Conn
+	leave func()
+	uid   uint32
+	peer  bool // uid is known: it came by a unix socket
+}
+
+func (c *connection) Close() error {
+	c.leave()
+	return c.Conn.Close()
+}
