@@ -86,7 +86,7 @@ var table = map[string]row{
 		modules: []string{
 			prometheus, sys, "github.com/coreos/go-systemd/v22", "github.com/dustin/go-humanize",
 			"github.com/go-viper/mapstructure/v2", "github.com/lmittmann/tint", "github.com/oklog/ulid/v2",
-			"github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/spf13/viper",
+			"github.com/schollz/progressbar/v3", "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/spf13/viper",
 			"github.com/systemd/slog-journal", "golang.org/x/sync", "golang.org/x/term",
 		},
 	},
