@@ -1,0 +1,208 @@
+// Package accept drives the built daemon as its users do, with real conversations,
+// and kills it while they write.
+package accept
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+var binary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "historyd-accept-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "historyd")
+	out, err := exec.Command("go", "build", "-o", path, "historyd/cmd/historyd").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build: %w: %s", err, out)
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := binary(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+// daemon is one data directory and the process that serves it, which may be killed
+// and started again at the same address.
+type daemon struct {
+	t    *testing.T
+	path string
+	dir  string
+	addr string
+	env  []string
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	logs bytes.Buffer // of all its processes
+}
+
+func newDaemon(t *testing.T, env ...string) *daemon {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	_ = l.Close()
+	d := &daemon{t: t, path: path, dir: filepath.Join(t.TempDir(), "data"), addr: addr,
+		env: append(os.Environ(), append(env, "HISTORYD_LOG_LEVEL=debug", "HISTORYD_LOG_FORMAT=json")...)}
+	t.Cleanup(d.kill)
+	return d
+}
+
+// token makes a caller.
+func (d *daemon) token(kind, id, permission string) string {
+	d.t.Helper()
+	cmd := exec.Command(d.path, "token", "create", "--data-dir", d.dir, "--kind", kind, "--id", id, "--permission-scope", permission)
+	cmd.Env = d.env
+	out, err := cmd.Output()
+	if err != nil {
+		d.t.Fatalf("token create: %v: %s", err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func (d *daemon) start() {
+	d.t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	cmd := exec.Command(d.path, "serve", "--data-dir", d.dir, "--listen", d.addr)
+	cmd.Env = d.env
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	d.cmd = cmd
+	go func() {
+		for s := bufio.NewReader(stderr); ; {
+			line, err := s.ReadBytes('\n')
+			d.mu.Lock()
+			d.logs.Write(line)
+			d.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+}
+
+func (d *daemon) awaitReady() {
+	d.t.Helper()
+	for range 500 {
+		resp, err := http.Get("http://" + d.addr + "/readyz")
+		if err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.t.Fatalf("the daemon does not get ready: %s", d.logs.Bytes())
+}
+
+// kill ends the process without a word.
+func (d *daemon) kill() {
+	d.mu.Lock()
+	cmd := d.cmd
+	d.cmd = nil
+	d.mu.Unlock()
+	if cmd != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+}
+
+func (d *daemon) log() []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return bytes.Clone(d.logs.Bytes())
+}
+
+// caller is somebody who talks to the daemon.
+type caller struct {
+	d     *daemon
+	token string
+}
+
+// errDown tells that no whole answer came: the daemon was killed meanwhile.
+var errDown = errors.New("no answer")
+
+func (c caller) try(method, path string, body []byte, header ...string) (int, []byte, http.Header, error) {
+	req, err := http.NewRequest(method, "http://"+c.d.addr+path, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+c.token)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		return 0, nil, nil, errDown
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, nil, nil, errDown
+	}
+	return resp.StatusCode, b, resp.Header, nil
+}
+
+// do is try on a daemon that nobody kills; want is the status.
+func (c caller) do(want int, method, path string, body []byte, header ...string) []byte {
+	c.d.t.Helper()
+	status, b, _, err := c.try(method, path, body, header...)
+	if err != nil || status != want {
+		c.d.t.Fatalf("%s %s: status %d, want %d: %v: %.300s", method, path, status, want, err, b)
+	}
+	return b
+}
+
+func decode[T any](t *testing.T, b []byte) T {
+	t.Helper()
+	var v T
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("decode: %v: %.200s", err, b)
+	}
+	return v
+}
+
+func (d *daemon) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(d.path, args...)
+	cmd.Env = d.env
+	return cmd
+}

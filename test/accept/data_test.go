@@ -1,0 +1,87 @@
+package accept
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// conversation is one of the sample conversations, in Chat Completions form.
+type conversation struct {
+	Name     string            `json:"conversation"`
+	Messages []json.RawMessage `json:"messages"`
+	parsed   []message
+}
+
+type message struct {
+	Role       string  `json:"role"`
+	Content    *string `json:"content"`
+	ToolCallID string  `json:"tool_call_id"`
+	ToolCalls  []struct {
+		ID       string `json:"id"`
+		Function struct {
+			Name      string `json:"name"`
+			Arguments string `json:"arguments"`
+		} `json:"function"`
+	} `json:"tool_calls"`
+}
+
+// conversations reads the sample conversations, which lie beside the project.
+func conversations(t *testing.T) []conversation {
+	t.Helper()
+	dir := os.Getenv("HISTORYD_TEST_DATA")
+	if dir == "" {
+		dir = filepath.Join("..", "..", "..", "shared", "data")
+	}
+	f, err := os.Open(filepath.Join(dir, "airline.jsonl"))
+	if err != nil {
+		t.Skip("SKIPPED: no sample conversations: set HISTORYD_TEST_DATA to the directory of airline.jsonl")
+	}
+	defer f.Close()
+	var all []conversation
+	for r := bufio.NewReader(f); ; {
+		line, err := r.ReadBytes('\n')
+		if len(bytes.TrimSpace(line)) > 0 {
+			c := decode[conversation](t, line)
+			for _, m := range c.Messages {
+				c.parsed = append(c.parsed, decode[message](t, m))
+			}
+			all = append(all, c)
+		}
+		if err != nil {
+			break
+		}
+	}
+	if testing.Short() {
+		all = all[:20]
+	}
+	return all
+}
+
+// turns parts a conversation where a user speaks.
+func (c conversation) turns() [][]json.RawMessage {
+	var out [][]json.RawMessage
+	for i, m := range c.Messages {
+		if c.parsed[i].Role == "user" || len(out) == 0 {
+			out = append(out, nil)
+		}
+		out[len(out)-1] = append(out[len(out)-1], m)
+	}
+	return out
+}
+
+func appendBody(t *testing.T, turn []json.RawMessage, categories map[string]string) []byte {
+	t.Helper()
+	v := map[string]any{"messages": turn}
+	if categories != nil {
+		v["tool_categories"] = categories
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
