@@ -205,6 +205,7 @@ func (d *daemon) newServer(h http.Handler) *http.Server {
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    int(d.settings.Limits.Header) - headerSlack,
 		ErrorLog:          newServerLog(d.log),
+		ConnState:         connState,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			if own, ok := c.(*connection); ok && own.peer {
 				return api.WithPeer(ctx, own.uid)

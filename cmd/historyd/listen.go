@@ -10,13 +10,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
-
-	"historyd/internal/identity"
 )
 
 // endpoint is a listener that is open, and where it is.
@@ -217,51 +214,4 @@ func tlsConfig(s *settings) (*tls.Config, error) {
 		c.ClientAuth = tls.RequireAndVerifyClientCert
 	}
 	return c, nil
-}
-
-// limitListener holds back connections over a number until others end; they
-// wait in the kernel's queue.
-type limitListener struct {
-	net.Listener
-	places chan struct{}
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newLimitListener(l net.Listener, most int) *limitListener {
-	return &limitListener{Listener: l, places: make(chan struct{}, most), closed: make(chan struct{})}
-}
-
-func (l *limitListener) Accept() (net.Conn, error) {
-	select {
-	case l.places <- struct{}{}:
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.places
-		return nil, err
-	}
-	uid, ok := identity.PeerUID(c)
-	return &connection{Conn: c, leave: sync.OnceFunc(func() { <-l.places }), uid: uid, peer: ok}, nil
-}
-
-func (l *limitListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
-}
-
-// connection is one of a limitListener, with the uid of its peer as it was when
-// the connection was accepted.
-type connection struct {
-	net.Conn
-	leave func()
-	uid   uint32
-	peer  bool // uid is known: it came by a unix socket
-}
-
-func (c *connection) Close() error {
-	c.leave()
-	return c.Conn.Close()
 }

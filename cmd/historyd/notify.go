@@ -89,9 +89,9 @@ func askHealth(ctx context.Context, e endpoint) error {
 		return err
 	}
 	resp, err := transport.RoundTrip(req)
-	var alert tls.AlertError
-	if errors.As(err, &alert) {
-		return nil // it wants a certificate of the client: somebody is there
+	var refusal *net.OpError
+	if errors.As(err, &refusal) && refusal.Op == "remote error" {
+		return nil // an alert of TLS: it wants a certificate, so somebody is there
 	}
 	if err != nil {
 		return err

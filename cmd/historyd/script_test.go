@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -32,8 +33,11 @@ func TestMain(m *testing.M) {
 // those of testscript:
 //
 //	start ARGS...                      run "historyd serve ARGS" until it says where it listens; sets $URL and $PID
-//	end SIGNAL CODE                    end it by a signal, within 10 s; a signal that ends it is the code -1
-//	hangup                             send it SIGHUP
+//	send SIGNAL                        send it TERM, INT, HUP or KILL
+//	ended CODE                         it ends within 10 s; an end by a signal is the code -1
+//	end SIGNAL CODE                    send, then ended
+//	hold FILE                          begin to append what is in the file, without the last byte
+//	release STATUS                     send that byte, and see that it is answered
 //	request STATUS METHOD PATH [FILE]  call it with the token in the file $TOKEN, if set; the answer is the stdout
 //	logged PATTERN                     wait until its standard error matches; with ! see that it doesn't
 //	told PATTERN                       wait until what systemd has been told matches
@@ -62,8 +66,11 @@ func TestTheCommandAsItIsRun(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"start":   startCommand,
+			"send":    sendCommand,
+			"ended":   endedCommand,
 			"end":     endCommand,
-			"hangup":  hangupCommand,
+			"hold":    holdCommand,
+			"release": releaseCommand,
 			"request": requestCommand,
 			"logged":  loggedCommand,
 			"told":    toldCommand,
@@ -84,6 +91,11 @@ type process struct {
 	ended          chan struct{} // closed when cmd has ended
 	stdout, stderr *buffer
 	told           *buffer // by it to systemd, a line a message
+
+	// Of hold.
+	held       net.Conn
+	heldReader *bufio.Reader
+	last       string // byte of the body
 }
 
 func processOf(ts *testscript.TestScript) *process { return ts.Value(processKey{}).(*process) }
@@ -200,22 +212,61 @@ func startCommand(ts *testscript.TestScript, neg bool, args []string) {
 	fmt.Fprint(ts.Stdout(), d.stdout) // all of it came in one write
 }
 
-func endCommand(ts *testscript.TestScript, neg bool, args []string) {
+func sendCommand(ts *testscript.TestScript, neg bool, args []string) {
+	signals := map[string]syscall.Signal{
+		"KILL": syscall.SIGKILL, "TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP,
+	}
+	ts.Check(processOf(ts).cmd.Process.Signal(signals[args[0]]))
+}
+
+func endedCommand(ts *testscript.TestScript, neg bool, args []string) {
 	d := processOf(ts)
-	sig := map[string]syscall.Signal{"KILL": syscall.SIGKILL, "TERM": syscall.SIGTERM, "INT": syscall.SIGINT}[args[0]]
-	ts.Check(d.cmd.Process.Signal(sig))
 	select {
 	case <-d.ended:
 	case <-time.After(10 * time.Second):
 		ts.Fatalf("it has not ended after 10 s: %s", d.stderr)
 	}
-	if got := strconv.Itoa(d.cmd.ProcessState.ExitCode()); got != args[1] {
-		ts.Fatalf("exit code %s, want %s: %s", got, args[1], d.stderr)
+	if got := strconv.Itoa(d.cmd.ProcessState.ExitCode()); got != args[0] {
+		ts.Fatalf("exit code %s, want %s: %s", got, args[0], d.stderr)
 	}
 }
 
-func hangupCommand(ts *testscript.TestScript, neg bool, args []string) {
-	ts.Check(processOf(ts).cmd.Process.Signal(syscall.SIGHUP))
+func endCommand(ts *testscript.TestScript, neg bool, args []string) {
+	sendCommand(ts, neg, args[:1])
+	endedCommand(ts, neg, args[1:])
+}
+
+func holdCommand(ts *testscript.TestScript, neg bool, args []string) {
+	d, body := processOf(ts), ts.ReadFile(args[0])
+	address := strings.TrimPrefix(ts.Getenv("URL"), "http://")
+	conn, err := net.Dial("tcp", address)
+	ts.Check(err)
+	ts.Defer(func() { _ = conn.Close() })
+	ts.Check(conn.SetDeadline(time.Now().Add(longEnough)))
+	_, err = fmt.Fprintf(conn, "POST /v1/history/turns HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n"+
+		"Content-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n",
+		address, strings.TrimSpace(ts.ReadFile(ts.Getenv("TOKEN"))), len(body))
+	ts.Check(err)
+	d.held, d.heldReader, d.last = conn, bufio.NewReader(conn), body[len(body)-1:]
+	resp, err := http.ReadResponse(d.heldReader, nil)
+	ts.Check(err)
+	if resp.StatusCode != http.StatusContinue { // it reads the body now
+		ts.Fatalf("the append is answered %s", resp.Status)
+	}
+	_, err = io.WriteString(conn, body[:len(body)-1])
+	ts.Check(err)
+}
+
+func releaseCommand(ts *testscript.TestScript, neg bool, args []string) {
+	d := processOf(ts)
+	_, err := io.WriteString(d.held, d.last)
+	ts.Check(err)
+	resp, err := http.ReadResponse(d.heldReader, nil)
+	ts.Check(err)
+	defer resp.Body.Close()
+	if got := strconv.Itoa(resp.StatusCode); got != args[0] {
+		ts.Fatalf("the append is answered %s, want %s", got, args[0])
+	}
 }
 
 func requestCommand(ts *testscript.TestScript, neg bool, args []string) {

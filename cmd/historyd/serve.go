@@ -48,6 +48,12 @@ func newServeCommand() *cobra.Command {
 				return err
 			}
 			reread := func() (settings, error) { return loadFor(cmd) }
+			// A hang-up must not end a daemon that is still starting, nor should
+			// a reader of our output that goes away.
+			hangup := make(chan os.Signal, 1)
+			signal.Notify(hangup, syscall.SIGHUP)
+			defer signal.Stop(hangup)
+			signal.Ignore(syscall.SIGPIPE)
 			d, err := openDaemon(cmd.Context(), s, operator, cmd.ErrOrStderr())
 			if err != nil {
 				return err
@@ -56,7 +62,7 @@ func newServeCommand() *cobra.Command {
 			if err := d.announce(cmd.OutOrStdout(), operator != ""); err != nil {
 				d.log.Warn("address not printed", "error", err)
 			}
-			return d.serve(cmd.Context())
+			return d.serve(cmd.Context(), hangup)
 		},
 	}
 	addFlags(cmd.Flags(), "data_dir", "listen.tcp", "listen.unix", "log.level")
@@ -66,13 +72,7 @@ func newServeCommand() *cobra.Command {
 
 // serve answers requests until the context ends, then drains and closes. It
 // returns nil after a clean stop.
-func (d *daemon) serve(ctx context.Context) error {
-	// The reader of our output may go away; that is no reason to end.
-	signal.Ignore(syscall.SIGPIPE)
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
-
+func (d *daemon) serve(ctx context.Context, hangup <-chan os.Signal) error {
 	// Each listener has a goroutine that ends when its server is shut down, and
 	// so has the watchdog, which ends with watching.
 	var running sync.WaitGroup
@@ -130,6 +130,8 @@ func (d *daemon) stop(running *sync.WaitGroup) error {
 		os.Exit(exitFail)
 	})
 	defer last.Stop()
+	// Whoever signals again doesn't want to wait.
+	signal.Reset(syscall.SIGTERM, os.Interrupt)
 	d.engine.stopping.Store(true)
 	d.notify(sd.SdNotifyStopping)
 	d.log.Info("stopping")

@@ -29,6 +29,8 @@ func newTokenCommand(open func(cmd *cobra.Command) (durable.FS, *identity.File, 
 		Short: "make, list and revoke the tokens of callers",
 		Long: "Make, list and revoke the tokens of callers.\n\n" +
 			"A running daemon sees every change at the next request, without a restart.",
+		Example: "  historyd token create --kind operator --id alice\n" +
+			"  historyd token list",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageError{errors.New("token needs a command: create, list or revoke")}
@@ -188,7 +190,11 @@ func newTokenList(open openCallers) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "list the tokens ever made: ids, callers, times; never a token",
-		Args:  usageArgs(cobra.NoArgs),
+		Long: "List the tokens ever made, with their ids, callers and times. Revoked and expired ones stay in the\n" +
+			"list. A token itself is never shown: nobody has it but the caller.",
+		Example: "  historyd token list\n" +
+			"  historyd token list --json",
+		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			fsys, file, err := open(cmd)
 			if err != nil {
@@ -261,7 +267,10 @@ func newTokenRevoke(open openCallers) *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke TOKEN_ID",
 		Short: "end a token; the next request with it is refused",
-		Args:  usageArgs(cobra.ExactArgs(1)),
+		Long: "End a token, given by its id as token list shows it. The next request with it is refused, also on a\n" +
+			"connection that is open. Revoking it again changes nothing.",
+		Example: "  historyd token revoke tok_0123456789ab",
+		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if identity.WellFormed(args[0]) {
 				return usageError{errors.New("this is a token, and now in the history of a shell perhaps: " +
