@@ -1,0 +1,176 @@
+package projection
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"historyd/internal/history"
+)
+
+// TestEchoesInResults holds that what goes from arguments goes from the results
+// beside them, in the spellings that tools answer in (T8).
+func TestEchoesInResults(t *testing.T) {
+	const m = "[withheld: wallet]"
+	for _, tt := range []struct {
+		name      string
+		arguments string
+		result    string
+		want      string
+	}{
+		{"a value", `{"pin":"hunter2"}`, "wrong PIN hunter2!", "wrong PIN " + m + "!"},
+		{"every time", `{"pin":"hunter2"}`, "hunter2, hunter2", m + ", " + m},
+		{"a nested value", `{"a":[{"b":["hunter2"]}]}`, `["hunter2"]`, `["` + m + `"]`},
+		{"four characters", `{"pin":"1234"}`, "1234", m},
+		{"four characters of more bytes", `{"pin":"密码密码"}`, "密码密码。", m + "。"},
+		{"three characters are everywhere", `{"pin":"123","b":"密码密"}`, "123 密码密", "123 密码密"},
+		{"blanks are everywhere", `{"pin":"    "}`, "a      b", "a      b"},
+		{"numbers are not looked for", `{"n":12345}`, "12345", "12345"},
+		{"names of members are not", `{"amount":1}`, `{"amount":2}`, `{"amount":2}`},
+		{"a string that holds JSON", `{"in":"{\"pin\":\"hunter2\"}"}`, "hunter2", m},
+		{"JSON in JSON in JSON", `{"in":"{\"in\":\"[\\\"hunter2\\\"]\"}"}`, "hunter2", m},
+		{"a string that holds almost JSON", `{"in":"{\"pin\":\"hunter2\""}`, "hunter2", m},
+		{"an argument that is a string", `"PIN 'hunter2'\nto bob"`, "hunter2 / to bob", m + " / " + m},
+		{"free text", "pay\nhunter2 now\n", "unknown: hunter2 now", "unknown: " + m},
+		{"free text, quoted", `say "hunter2" and 'swordfish'`, "hunter2 swordfish", m + " " + m},
+		{"free text, quoted and escaped", `say "hun\"ter2`, `hun"ter2`, m},
+		{"a name twice is text", `{"a":"hunter2","a":"swordfish"}`, "hunter2 swordfish", m + " " + m},
+		{"an escaped quotation mark, and the JSON stays whole", `{"h":"Authorization: Bearer abc\"","n":1}`,
+			`{"h":"Authorization: Bearer abc\"","n":1}`, `{"h":"` + m + `","n":1}`},
+		{"white space around it gets lost", `{"pin":" hunter2\n"}`, "<hunter2>", "<" + m + ">"},
+		{"the longest wins", `{"a":"hunter","b":"hunter2"}`, "hunter2 hunter", m + " " + m},
+		{"overlapping ones leave nothing", `{"a":"abcdef","b":"efghij"}`, "-abcdefghij-", "-" + m + "-"},
+		{"a value inside another", `{"a":"-abcd-","b":"abcd"}`, "x-abcd-x", "x" + m + "x"},
+		{"JSON", `{"pin":"a\"b\\c\nd/e"}`, `{"pin":"a\"b\\c\nd/e"}`, `{"pin":"` + m + `"}`},
+		{"JSON of control characters", `{"pin":"a\tb\rc\bd\fe"}`, `"a\tb\rc\bd\fe"`, `"` + m + `"`},
+		{"JSON, with more escapes than it needs", `{"pin":"hunter2"}`, `{"pin":"\u0068unter\u0032"}`, `{"pin":"` + m + `"}`},
+		{"ASCII-only JSON", `{"pin":"пароль🎉"}`, `"\u043f\u0430\u0440\u043e\u043b\u044c\ud83c\udf89"`, `"` + m + `"`},
+		{"ASCII-only JSON, upper case", `{"pin":"пароль🎉"}`, `"\u043F\u0430\u0440\u043E\u043B\u044C\uD83C\uDF89"`, `"` + m + `"`},
+		{"HTML-safe JSON", `{"pin":"<a&b>"}`, `"\u003ca\u0026b\u003e"`, `"` + m + `"`},
+		{"JSON in JSON", `{"pin":"a\"b<c"}`, `{"out":"{\"pin\":\"a\\\"b\\u003cc\"}"}`, `{"out":"{\"pin\":\"` + m + `\"}"}`},
+		{"Python", `{"pin":"it's é"}`, `{'pin': 'it\'s \xe9'}`, `{'pin': '` + m + `'}`},
+		{"a URL", `{"pin":"a b&ü"}`, "GET /?pin=a%20b%26%c3%BC&x=1", "GET /?pin=" + m + "&x=1"},
+		{"a form", `{"pin":"a b&ü"}`, "pin=a+b%26%C3%BC&x=1", "pin=" + m + "&x=1"},
+		{"JSON in a URL", `{"pin":"a\"bcd"}`, "/?q=%7B%22pin%22%3A%22a%5C%22bcd%22%7D", "/?q=%7B%22pin%22%3A%22" + m + "%22%7D"},
+		{"a broken escape is no escape", `{"pin":"hunter2"}`, `\u00zz \ud83d %zz \x hunter2 \`, `\u00zz \ud83d %zz \x ` + m + ` \`},
+		{"a backslash at the end", `{"path":"C:\\tmp\\"}`, `{"path":"C:\\tmp\\"}`, `{"path":"` + m + `"}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := policy(t, Options{Withhold: []Withhold{{"wallet", true, false}}})
+			for _, msgs := range [][]history.Message{
+				{calling("c", "pay", tt.arguments), answering("c", tt.result)},
+				{calling("c", "pay", tt.arguments), calling("d", "open", "{}"), answering("d", tt.result)},
+				{calling("d", "open", "{}"), answering("d", tt.result), calling("c", "pay", tt.arguments)},
+			} {
+				kept := keep(t, p, wallet, msgs...)
+				i := slices.IndexFunc(msgs, func(m history.Message) bool { return m.Role == history.Tool })
+				b := kept.Messages[i].Content[0]
+				if got := b.Content[0].Text; got != tt.want {
+					t.Errorf("Keep(%s, %s) = %s, want %s", tt.arguments, tt.result, got, tt.want)
+				}
+				told := slices.Contains(kept.Changes, Change{Message: i, Action: "redacted", Category: "wallet", Reason: "echo"})
+				if told != (tt.want != tt.result) {
+					t.Errorf("Changes = %+v", kept.Changes)
+				}
+			}
+		})
+	}
+}
+
+func TestEchoesBearTheCategoryOfTheirCall(t *testing.T) {
+	p := policy(t, Options{Tools: []Rule{{"pay", "wallet"}, {"write", "files"}, {"open", "misc"}}})
+	kept := keep(t, p, Request{}, calling("a", "pay", `{"x":"hunter2"}`), calling("b", "write", `{"x":"swordfish"}`), calling("c", "tool", `{"x":"unheard"}`),
+		calling("d", "open", `{"x":"visible"}`), answering("d", "hunter2 swordfish unheard visible"))
+	got := kept.Messages[4].Content[0].Content[0].Text
+	if want := "[withheld: wallet] [withheld: files] [withheld: unknown] visible"; got != want {
+		t.Errorf("result = %s, want %s", got, want)
+	}
+	kept = keep(t, p, Request{}, calling("a", "pay", `{"x":"abcdefgh"}`), calling("b", "write", `{"x":"ghij"}`), calling("c", "open", "{}"), answering("c", "abcdefghij"))
+	if got, want := kept.Messages[3].Content[0].Content[0].Text, "[withheld: wallet]"; got != want {
+		t.Errorf("overlapping values became %s, want the category of the longest, %s", got, want)
+	}
+}
+
+func TestEchoesInEachCarrierOfAResult(t *testing.T) {
+	document := func(alter func(*history.Block)) history.Block {
+		b := history.Block{Type: history.DocumentBlock, MediaType: "text/plain", URL: "https://h.example/"}
+		alter(&b)
+		return b
+	}
+	annotated := history.Text("ok")
+	annotated.Extra = raw(`{"a":"hunter2"}`)
+	for _, tt := range []struct {
+		name string
+		in   []history.Block
+		want []history.Block
+	}{
+		{"the second text", []history.Block{history.Text("ok"), history.Text("hunter2")}, []history.Block{history.Text("ok"), history.Text("[withheld: wallet]")}},
+		{"a URL", []history.Block{document(func(b *history.Block) { b.URL += "?p=hunter2&q" })}, []history.Block{document(func(b *history.Block) { b.URL += "?p=[withheld: wallet]&q" })}},
+		{"a file name, whole", []history.Block{document(func(b *history.Block) { b.Filename = "my hunter2.txt" })}, []history.Block{document(func(b *history.Block) { b.Filename = "[withheld: wallet]" })}},
+		{"a media type, whole", []history.Block{document(func(b *history.Block) { b.MediaType = "text/hunter2" })}, []history.Block{document(func(b *history.Block) { b.MediaType = "[withheld: wallet]" })}},
+		{"data", []history.Block{history.Text("ok"), document(func(b *history.Block) { b.URL, b.Data = "", "bXkgaHVudGVyMiE=" })}, []history.Block{history.Text("ok")}},
+		{"something opaque", []history.Block{{Type: history.OpaqueBlock, Provider: "p", Opaque: raw(`["hunter2"]`)}, history.Text("ok")}, []history.Block{history.Text("ok")}},
+		{"unknown members of a block", []history.Block{annotated}, []history.Block{history.Text("ok")}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := message(history.Tool, resultOf("d", tt.in...))
+			kept := keep(t, policy(t, Options{}), wallet, calling("c", "pay", `{"x":"hunter2"}`), calling("d", "open", "{}"), in)
+			if got, want := show(kept.Messages[2:]), show([]history.Message{message(history.Tool, resultOf("d", tt.want...))}); got != want {
+				t.Errorf("kept %swant %s", got, want)
+			}
+			if len(kept.Changes) != 2 {
+				t.Errorf("Changes = %+v, want one of the result", kept.Changes)
+			}
+		})
+	}
+	in := message(history.Tool, result("d", "ok"))
+	in.Content[0].Extra, in.Extra, in.Metadata = raw(`{"a":"hunter2"}`), raw(`{"a":"hunter2"}`), raw(`{"a":"hunter2"}`)
+	kept := keep(t, policy(t, Options{}), wallet, calling("c", "pay", `{"x":"hunter2"}`), calling("d", "open", "{}"), in)
+	if got, want := show(kept.Messages[2:]), show([]history.Message{answering("d", "ok")}); got != want {
+		t.Errorf("kept %swant %s", got, want)
+	}
+}
+
+func TestEchoesAreOfOneAppend(t *testing.T) {
+	p := policy(t, Options{})
+	keep(t, p, wallet, calling("c", "pay", `{"x":"hunter2"}`))
+	kept := keep(t, p, wallet, calling("d", "open", "{}"), answering("d", "hunter2"))
+	if got := kept.Messages[1].Content[0].Content[0].Text; got != "hunter2" {
+		t.Errorf("result = %s", got)
+	}
+}
+
+func TestAMarkThatIsSentAgainHoldsNoValue(t *testing.T) {
+	// A client may send back what it read here; its mark of redaction is not taken.
+	p := policy(t, Options{})
+	kept := keep(t, p, wallet, calling("c", "pay", `{"_withheld":"wallet"}`), calling("d", "open", "{}"), answering("d", "see [withheld: wallet]"))
+	if got, want := kept.Messages[2].Content[0].Content[0].Text, "see [withheld: wallet]"; got != want {
+		t.Errorf("result = %s, want %s", got, want)
+	}
+}
+
+func TestManyAndLongValuesAreFoundInSeveralPasses(t *testing.T) {
+	long := strings.Repeat("0123456789abcdef", maxNodes/16)
+	values := []value{{long + "!", "a"}, {long + "?", "b"}, {"hunter2", "c"}}
+	text := "hunter2 " + long + "? " + long
+	got := find(values, []string{text})[text]
+	want := []span{{0, 7, 7, "c"}, {8, 8 + len(long) + 1, len(long) + 1, "b"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("find = %v, want %v", got, want)
+	}
+}
+
+func BenchmarkEchoesOfAdversaries(b *testing.B) {
+	// Each text would cost the square of its length if values were tried one by one.
+	var values []value
+	for n := 4; n < 1500; n++ {
+		values = append(values, value{strings.Repeat("a", n) + "b", "w"})
+	}
+	text := strings.Repeat("a", 1<<20)
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		if len(find(values, []string{text})) > 0 {
+			b.Fatal("found")
+		}
+	}
+}

@@ -1,0 +1,283 @@
+package projection
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"historyd/internal/history"
+)
+
+// wallet is a request that calls pay a wallet tool and leaves all others known.
+var wallet = Request{Categories: map[string]string{"pay": "wallet", "*": "agent"}}
+
+func TestWithheldArguments(t *testing.T) {
+	text := func(s string) history.Block {
+		return history.Block{Type: history.ToolCall, ID: "c", Name: "pay", ArgumentsText: &s}
+	}
+	signed := call("c", "pay", `{"pin":"hunter2"}`)
+	signed.Signature, signed.Extra = "hunter2", raw(`{"input":"hunter2"}`)
+	for _, tt := range []struct {
+		name string
+		in   history.Block
+	}{
+		{"an object", call("c", "pay", `{"password":"hunter2"}`)},
+		{"a nested array", call("c", "pay", `{"a":[{"b":["hunter2"]}]}`)},
+		{"a number", call("c", "pay", `1234`)},
+		{"null", call("c", "pay", `null`)},
+		{"nothing", call("c", "pay", `{}`)},
+		{"an escaped value", call("c", "pay", `{"pass\u0077ord":"\u0068unter2"}`)},
+		{"text with its own spacing", call("c", "pay", `{ "password" : "hunter2" }`)},
+		{"an escaped quotation mark", call("c", "pay", `{"h":"Authorization: Bearer hunter2\"","n":1}`)},
+		{"free text", text("send hunter2 to bob")},
+		{"broken JSON", text(`{"password":"hunter2`)},
+		{"signature and unknown members", signed},
+		{"in base64", call("c", "pay", `{"blob":"aHVudGVyMg=="}`)},
+		{"in a URL", call("c", "pay", `{"url":"https://u:hunter2@h.example"}`)},
+		{"a marker that nobody set", call("c", "pay", `{"_withheld":"hunter2"}`)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			kept := keep(t, policy(t, Options{}), wallet, message(history.Assistant, history.Text("ok"), tt.in))
+			want := `{"role":"assistant","status":"complete","content":[{"type":"text","text":"ok"},` +
+				`{"type":"tool_call","id":"c","name":"pay","arguments":{"_withheld":"wallet"},"redacted":{"category":"wallet","reason":"category"}}]}` + "\n"
+			if got := show(kept.Messages); got != want {
+				t.Errorf("kept %swant %s", got, want)
+			}
+			change := Change{Message: 0, Block: 1, Action: "redacted", Category: "wallet", Reason: "category"}
+			if len(kept.Changes) != 1 || kept.Changes[0] != change {
+				t.Errorf("Changes = %+v, want %+v", kept.Changes, change)
+			}
+		})
+	}
+}
+
+func TestANullOfAnOpenToolIsNoRedaction(t *testing.T) {
+	m := calling("c", "weather", `null`)
+	kept := keep(t, policy(t, Options{}), wallet, m)
+	if got, want := show(kept.Messages), show([]history.Message{m}); got != want || len(kept.Changes) > 0 {
+		t.Errorf("kept %s with changes %+v, want %s", got, kept.Changes, want)
+	}
+}
+
+func TestAWithheldResultKeepsItsPlace(t *testing.T) {
+	b := resultOf("c", history.Text("hunter2"), history.Block{Type: history.ImageBlock, MediaType: "image/png", URL: "https://hunter2"})
+	b.IsError, b.Extra = true, raw(`{"raw":"hunter2"}`)
+	kept := keep(t, policy(t, Options{}), wallet, calling("c", "pay", "{}"), message(history.Tool, b))
+	want := `{"role":"tool","status":"complete","content":[{"type":"tool_result","call_id":"c","content":"[withheld: wallet]","is_error":true,"redacted":{"category":"wallet","reason":"category"}}]}` + "\n"
+	if got := show(kept.Messages[1:]); got != want {
+		t.Errorf("kept %swant %s", got, want)
+	}
+}
+
+// TestResultGoesByTheCallItAnswers holds T8: its own append first, then the record.
+func TestResultGoesByTheCallItAnswers(t *testing.T) {
+	found := func(name string, categories map[string]string) func(string) (Found, bool, error) {
+		return func(string) (Found, bool, error) { return Found{name, categories}, true, nil }
+	}
+	nothing := func(string) (Found, bool, error) { return Found{}, false, nil }
+	broken := func(string) (Found, bool, error) { return Found{}, false, history.ErrTooFar }
+	const payKept, paid, unknown = "", "wallet/category", "unknown/unknown_tool"
+	for _, tt := range []struct {
+		name   string
+		find   func(string) (Found, bool, error)
+		msgs   []history.Message
+		strict string // how the last result is withheld
+		lax    string // with unknown tools kept
+	}{
+		{"a call in the append", broken, []history.Message{calling("c", "pay", "{}"), answering("c", "x")}, paid, paid},
+		{"a call in the record", found("pay", nil), []history.Message{answering("c", "x")}, paid, paid},
+		{"a call in the record, in another case", found("PAY ", nil), []history.Message{answering("c", "x")}, paid, paid},
+		{"what its append said", found("tool", map[string]string{"tool": "wallet"}), []history.Message{answering("c", "x")}, paid, paid},
+		{"what its append said is not loosened", found("pay", map[string]string{"pay": "agent"}), []history.Message{answering("c", "x")}, paid, paid},
+		{"what its append said makes known", found("tool", map[string]string{"tool": "misc"}), []history.Message{answering("c", "x")}, payKept, payKept},
+		{"a call in the record that nobody knows", found("tool", nil), []history.Message{answering("c", "x")}, unknown, payKept},
+		{"the append before the record", found("pay", nil), []history.Message{calling("c", "clock", "{}"), answering("c", "x")}, payKept, payKept},
+		{"no call", nothing, []history.Message{answering("c", "x")}, unknown, payKept},
+		{"no record", nil, []history.Message{answering("c", "x")}, unknown, payKept},
+		{"no answer from the record", broken, []history.Message{answering("c", "x")}, "unknown/call_not_found", "unknown/call_not_found"},
+		{"the nearest call of a repeated id", broken, []history.Message{calling("c", "pay", "{}"), answering("c", "x"), calling("c", "clock", "{}"), answering("c", "x")}, payKept, payKept},
+		{"the nearest unanswered call of a repeated id", broken,
+			[]history.Message{calling("c", "pay", "{}"), calling("c", "clock", "{}"), answering("c", "x"), answering("c", "x")}, paid, paid},
+		{"one id twice in a message, the stricter holds", broken,
+			[]history.Message{message(history.Assistant, call("c", "pay", "{}"), call("c", "clock", "{}")), answering("c", "x")}, paid, paid},
+		{"a second answer", nothing, []history.Message{calling("c", "pay", "{}"), answering("c", "x"), answering("c", "x")}, paid, paid},
+		{"a second answer that may be of the record", found("pay", nil), []history.Message{calling("c", "clock", "{}"), answering("c", "x"), answering("c", "x")}, paid, paid},
+		{"a second answer of an open tool", nothing, []history.Message{calling("c", "clock", "{}"), answering("c", "x"), answering("c", "x")}, payKept, payKept},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for unknownTools, want := range map[string]string{"redact": tt.strict, "keep": tt.lax} {
+				p := policy(t, Options{UnknownTools: unknownTools, Tools: []Rule{{"clock", "misc"}}})
+				r := Request{Categories: map[string]string{"pay": "wallet"}, FindCall: tt.find}
+				kept := keep(t, p, r, tt.msgs...)
+				if got := mark(&kept.Messages[len(tt.msgs)-1].Content[0]); got != want {
+					t.Errorf("unknown tools %s: withheld as %q, want %q", unknownTools, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestAResultBeforeItsCallIsWithheldWithIt(t *testing.T) {
+	p := policy(t, Options{UnknownTools: "keep"})
+	kept := keep(t, p, wallet, answering("c", "secret"), calling("c", "pay", "{}"))
+	if got := mark(&kept.Messages[0].Content[0]); got != "wallet/category" {
+		t.Errorf("withheld as %q", got)
+	}
+}
+
+func TestTheRecordIsAskedOnceForAnId(t *testing.T) {
+	asked := 0
+	find := func(string) (Found, bool, error) { asked++; return Found{}, false, errors.New("gone") }
+	keep(t, policy(t, Options{}), Request{FindCall: find}, answering("c", "x"), answering("c", "x"))
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+}
+
+// TestWhatStandsBesideAWithheldPart holds that a copy of it does not get around it.
+func TestWhatStandsBesideAWithheldPart(t *testing.T) {
+	opaque := func(data string) history.Block {
+		return history.Block{Type: history.OpaqueBlock, Provider: "p", Opaque: raw(data)}
+	}
+	thinking := func(text string) history.Block { return history.Block{Type: history.ThinkingBlock, Text: text} }
+	secret := call("c", "pay", `{"pin":"hunter2"}`)
+	annotated := history.Text("I pay with hunter2.")
+	annotated.Extra = raw(`{"call":"hunter2"}`)
+	plain := history.Text("I pay with hunter2.")
+	for _, tt := range []struct {
+		name    string
+		in      history.Message
+		want    history.Message
+		changes []Change // after the one of the call or result
+	}{
+		{"an opaque copy", message(history.Assistant, opaque(`{"in":"\u0068unter2"}`), secret), message(history.Assistant, secret),
+			[]Change{{Block: 0, Action: "dropped", Category: "wallet", Reason: "echo"}}},
+		{"something else opaque", message(history.Assistant, secret, opaque(`{"in":"x"}`)), message(history.Assistant, secret, opaque(`{"in":"x"}`)), nil},
+		{"thinking of it", message(history.Assistant, thinking("the PIN is hunter2"), secret), message(history.Assistant, secret),
+			[]Change{{Block: 0, Action: "dropped", Category: "wallet", Reason: "echo"}}},
+		{"thinking of something else", message(history.Assistant, thinking("hm"), secret), message(history.Assistant, thinking("hm"), secret), nil},
+		{"its text stays, what is around it goes", message(history.Assistant, annotated, secret), message(history.Assistant, plain, secret),
+			[]Change{{Block: 0, Action: "dropped", Category: "wallet", Reason: "echo"}}},
+		{"unknown members", with(message(history.Assistant, secret), func(m *history.Message) { m.Extra = raw(`{"n":1}`) }), message(history.Assistant, secret),
+			[]Change{{Block: -1, Action: "dropped", Category: "wallet", Reason: "category"}}},
+		{"metadata that repeat it", with(message(history.Assistant, secret), func(m *history.Message) { m.Metadata = raw(`{"config":{"api_key":"hunter2"}}`) }), message(history.Assistant, secret),
+			[]Change{{Block: -1, Action: "dropped", Category: "wallet", Reason: "echo"}}},
+		{"metadata that do not", with(message(history.Assistant, secret), func(m *history.Message) { m.Metadata = raw(`{"n":1}`) }),
+			with(message(history.Assistant, secret), func(m *history.Message) { m.Metadata = raw(`{"n":1}`) }), nil},
+		{"usage that repeats it", with(message(history.Assistant, secret), func(m *history.Message) { m.Usage = raw(`{"hunter2":1}`) }), message(history.Assistant, secret),
+			[]Change{{Block: -1, Action: "dropped", Category: "wallet", Reason: "echo"}}},
+		{"metadata that repeat a result", with(answering("c", "balance: 12.50"), func(m *history.Message) { m.Metadata = raw(`{"raw":"balance: 12.50"}`) }), answering("c", "balance: 12.50"),
+			[]Change{{Block: -1, Action: "dropped", Category: "wallet", Reason: "echo"}}},
+		{"an opaque copy of a result", message(history.Tool, opaque(`["balance: 12.50"]`), result("c", "balance: 12.50")), answering("c", "balance: 12.50"),
+			[]Change{{Block: 0, Action: "dropped", Category: "wallet", Reason: "echo"}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := policy(t, Options{})
+			before := calling("c", "pay", `{"pin":"hunter2"}`)
+			kept := keep(t, p, wallet, before, tt.in)
+			want := keep(t, p, wallet, before, tt.want)
+			if got, want := show(kept.Messages), show(want.Messages); got != want {
+				t.Errorf("kept\n%swant\n%s", got, want)
+			}
+			var changes []Change
+			for _, c := range kept.Changes {
+				if c.Action == "dropped" {
+					c.Message = 0
+					changes = append(changes, c)
+				}
+			}
+			if len(changes) != len(tt.changes) || len(changes) > 0 && changes[0] != tt.changes[0] {
+				t.Errorf("dropped %+v, want %+v", changes, tt.changes)
+			}
+		})
+	}
+}
+
+func with(m history.Message, alter func(*history.Message)) history.Message {
+	alter(&m)
+	return m
+}
+
+// TestClaimsOfAnImport holds that a mark counts only on what is really withheld or cut.
+func TestClaimsOfAnImport(t *testing.T) {
+	p := policy(t, Options{MaxToolResultChars: 200})
+	claimed := func(b history.Block, category, reason string) history.Block {
+		b.Redacted = &history.Redaction{Category: category, Reason: reason}
+		return b
+	}
+	cutClaimed := func(b history.Block) history.Block {
+		b.Truncated = &history.Truncation{OriginalChars: 5000, OriginalBytes: 5000}
+		return b
+	}
+	nested := resultOf("o", claimed(history.Text("abc"), "wallet", "category"))
+	for _, tt := range []struct {
+		name string
+		in   history.Block
+		want history.Block
+	}{
+		{"a withheld call", claimed(call("c", "pay", `{"_withheld":"wallet"}`), "wallet", "category"), claimed(call("c", "pay", `{"_withheld":"wallet"}`), "wallet", "category")},
+		{"under another of our labels", claimed(call("c", "pay", `{"_withheld":"unknown"}`), "unknown", "unknown_tool"), claimed(call("c", "pay", `{"_withheld":"unknown"}`), "unknown", "unknown_tool")},
+		{"a value as a label", claimed(call("c", "pay", `{"_withheld":"hunter2"}`), "hunter2", "category"), claimed(call("c", "pay", `{"_withheld":"wallet"}`), "wallet", "category")},
+		{"a value as a reason", claimed(call("c", "pay", `{"_withheld":"wallet"}`), "wallet", "hunter2"), claimed(call("c", "pay", `{"_withheld":"wallet"}`), "wallet", "category")},
+		{"an empty label", claimed(call("c", "pay", `{"_withheld":""}`), "", "category"), claimed(call("c", "pay", `{"_withheld":"wallet"}`), "wallet", "category")},
+		{"a claim on arguments", claimed(call("c", "pay", `{"a":1}`), "wallet", "category"), claimed(call("c", "pay", `{"_withheld":"wallet"}`), "wallet", "category")},
+		{"a foreign mark of an open tool", claimed(call("c", "open", `{"_withheld":"medical"}`), "medical", "category"), claimed(call("c", "open", `{"_withheld":"medical"}`), "medical", "category")},
+		{"a claim on arguments of an open tool", claimed(call("c", "open", `{"a":1}`), "wallet", "category"), call("c", "open", `{"a":1}`)},
+		{"a withheld result", claimed(result("p", "[withheld: wallet]"), "wallet", "category"), claimed(result("p", "[withheld: wallet]"), "wallet", "category")},
+		{"a value as the label of a result", claimed(result("p", "[withheld: hunter2]"), "hunter2", "category"), claimed(result("p", "[withheld: wallet]"), "wallet", "category")},
+		{"a claim on a result", claimed(result("p", "balance"), "wallet", "category"), claimed(result("p", "[withheld: wallet]"), "wallet", "category")},
+		{"a mark on a result of an open tool", claimed(result("o", "[withheld: wallet]"), "wallet", "category"), claimed(result("o", "[withheld: wallet]"), "wallet", "category")},
+		{"a claim on a result of an open tool", claimed(result("o", "sunny"), "wallet", "category"), result("o", "sunny")},
+		{"a claim inside a result", nested, resultOf("o", history.Text("abc"))},
+		{"a claim on text", claimed(history.Text("abc"), "wallet", "category"), history.Text("abc")},
+		{"cut, but without a marker", cutClaimed(result("o", "sunny")), result("o", "sunny")},
+		{"cut, with a marker", cutClaimed(result("o", "sun"+marker(4990)+"ny")), cutClaimed(result("o", "sun"+marker(4990)+"ny"))},
+		{"cut text", cutClaimed(history.Text("abc")), history.Text("abc")},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			role := map[history.BlockType]history.Role{history.ToolCall: history.Assistant, history.ToolResult: history.Tool, history.TextBlock: history.User}[tt.in.Type]
+			calls := message(history.Assistant, call("p", "pay", "{}"), call("o", "open", "{}"))
+			in := []history.Message{calls, message(role, tt.in)}
+			kept := keep(t, p, wallet, in...)
+			got, want := show(kept.Messages[1:]), show([]history.Message{message(role, tt.want)})
+			if got != want {
+				t.Errorf("kept %swant %s", got, want)
+			}
+			if told, altered := len(kept.Changes) > 1, got != show(in[1:]); told != altered {
+				t.Errorf("altered is %v, but Changes = %+v", altered, kept.Changes)
+			}
+		})
+	}
+}
+
+func TestKeepLeavesItsInputAlone(t *testing.T) {
+	msgs := []history.Message{
+		said("hi"),
+		with(calling("c", "pay", `{"pin":"hunter2"}`), func(m *history.Message) { m.Extra = raw(`{"a":1}`) }),
+		message(history.Tool, resultOf("d", history.Text("hunter2 "+strings.Repeat("x", 5000))), result("c", "hunter2")),
+	}
+	before := show(msgs)
+	keep(t, policy(t, Options{UnknownTools: "keep"}), wallet, msgs...)
+	if got := show(msgs); got != before {
+		t.Errorf("input became\n%swas\n%s", got, before)
+	}
+}
+
+func TestWhatPeopleAndModelsSayIsNotAltered(t *testing.T) {
+	msgs := []history.Message{
+		said("my PIN is hunter2"),
+		message(history.Assistant, history.Text("hunter2, "+strings.Repeat("very long ", 1000)), call("c", "pay", `{"pin":"hunter2"}`), call("d", "open", `{"pin":"hunter2"}`)),
+		message(history.System, history.Text("hunter2")),
+	}
+	kept := keep(t, policy(t, Options{}), wallet, msgs...)
+	for i := range msgs {
+		for j, b := range msgs[i].Content {
+			if b.ID == "c" {
+				continue
+			}
+			if got := string(history.AppendBlock(nil, &kept.Messages[i].Content[j])); got != string(history.AppendBlock(nil, &b)) {
+				t.Errorf("message %d block %d became %s", i, j, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package projection
+
+import (
+	"iter"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// A spelling is a text with the escapes of some encodings undone, and for each of
+// its bytes where in the text that byte comes from. A value that is found in a
+// spelling stands in the text, however it was escaped there.
+type spelling struct {
+	text string
+	from []int // len(text)+1 offsets; nil when the spelling is the text itself
+}
+
+// at returns where in the text byte i of the spelling comes from.
+func (s spelling) at(i int) int {
+	if s.from == nil {
+		return i
+	}
+	return s.from[i]
+}
+
+// An escape undoes what stands at the beginning of s: it appends the bytes meant
+// to dst and returns how much of s they were, 0 when there is no escape.
+type escape struct {
+	marks string // the bytes that an escape begins with
+	undo  func(dst []byte, s string) ([]byte, int)
+}
+
+var (
+	jsonEscape    = escape{`\`, undoJSON}
+	percentEscape = escape{`%`, undoPercent}
+	formEscape    = escape{`%+`, undoForm}
+)
+
+// spellings are tried on every text: JSON up to three deep, URLs, forms, and a URL
+// or a form in JSON or JSON in them.
+var spellings = [][]escape{
+	{},
+	{jsonEscape},
+	{jsonEscape, jsonEscape},
+	{jsonEscape, jsonEscape, jsonEscape},
+	{percentEscape},
+	{formEscape},
+	{percentEscape, jsonEscape},
+	{formEscape, jsonEscape},
+	{jsonEscape, percentEscape},
+	{jsonEscape, formEscape},
+}
+
+// spelled yields the text and each spelling that differs from it.
+func spelled(text string) iter.Seq[spelling] {
+	return func(yield func(spelling) bool) {
+		for _, escapes := range spellings {
+			s, ok := spelling{text: text}, true
+			for _, e := range escapes {
+				if s, ok = s.undo(e); !ok {
+					break
+				}
+			}
+			if ok && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// undo returns the spelling with the escapes undone, and false when there are none.
+func (s spelling) undo(e escape) (spelling, bool) {
+	if !strings.ContainsAny(s.text, e.marks) {
+		return s, false
+	}
+	text := make([]byte, 0, len(s.text))
+	from := make([]int, 0, len(s.text)+1)
+	for i := 0; i < len(s.text); {
+		n := 0
+		if strings.IndexByte(e.marks, s.text[i]) >= 0 {
+			text, n = e.undo(text, s.text[i:])
+		}
+		if n == 0 {
+			text, n = append(text, s.text[i]), 1
+		}
+		for len(from) < len(text) {
+			from = append(from, s.at(i))
+		}
+		i += n
+	}
+	from = append(from, s.at(len(s.text)))
+	return spelling{string(text), from}, true
+}
+
+// undoJSON knows the escapes of JSON, and \' and \x41 of its relatives.
+func undoJSON(dst []byte, s string) ([]byte, int) {
+	if len(s) < 2 {
+		return dst, 0
+	}
+	switch c := s[1]; c {
+	case '"', '\\', '/', '\'':
+		return append(dst, c), 2
+	case 'n':
+		return append(dst, '\n'), 2
+	case 't':
+		return append(dst, '\t'), 2
+	case 'r':
+		return append(dst, '\r'), 2
+	case 'b':
+		return append(dst, '\b'), 2
+	case 'f':
+		return append(dst, '\f'), 2
+	case 'x':
+		if r, ok := hexNumber(s, 2, 2); ok {
+			return utf8.AppendRune(dst, r), 4
+		}
+	case 'u':
+		r, ok := hexNumber(s, 2, 4)
+		if ok && !utf16.IsSurrogate(r) {
+			return utf8.AppendRune(dst, r), 6
+		}
+		if ok && strings.HasPrefix(s[6:], `\u`) {
+			low, _ := hexNumber(s, 8, 4)
+			if r := utf16.DecodeRune(r, low); r != utf8.RuneError {
+				return utf8.AppendRune(dst, r), 12
+			}
+		}
+	}
+	return dst, 0
+}
+
+func undoPercent(dst []byte, s string) ([]byte, int) {
+	if b, ok := hexNumber(s, 1, 2); ok {
+		return append(dst, byte(b)), 3
+	}
+	return dst, 0
+}
+
+func undoForm(dst []byte, s string) ([]byte, int) {
+	if s[0] == '+' {
+		return append(dst, ' '), 1
+	}
+	return undoPercent(dst, s)
+}
+
+// hexNumber reads the n hexadecimal digits at s[from:].
+func hexNumber(s string, from, n int) (rune, bool) {
+	if len(s) < from+n {
+		return 0, false
+	}
+	number, err := strconv.ParseUint(s[from:from+n], 16, 32)
+	return rune(number), err == nil
+}

@@ -1,0 +1,146 @@
+package projection
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"historyd/internal/history"
+	"historyd/internal/strictjson"
+)
+
+// minEcho is how many code points a value has at least to be looked for elsewhere:
+// shorter ones stand everywhere.
+const minEcho = 4
+
+// maxNested is how deep text is opened that stands in strings of other text. Each
+// level doubles the escapes.
+const maxNested = 8
+
+// values collects what of withheld parts must not be repeated elsewhere.
+type values struct {
+	list []value
+	seen map[string]bool
+}
+
+// arguments collects the string values of the arguments of a withheld call.
+func (vs *values) arguments(b *history.Block, category string) {
+	switch {
+	case b.Arguments != nil && strictjson.Check(b.Arguments) == nil:
+		v := strictjson.Document(b.Arguments)
+		if s, ok := v.Text(); ok {
+			vs.freeText(s, category)
+			return
+		}
+		vs.json(v, category, 0)
+	case b.Arguments != nil:
+		vs.freeText(string(b.Arguments), category)
+	case b.ArgumentsText != nil:
+		vs.freeText(*b.ArgumentsText, category)
+	}
+}
+
+// result collects the texts of a withheld result.
+func (vs *values) result(b *history.Block, category string) {
+	for i := range b.Content {
+		vs.freeText(b.Content[i].Text, category)
+	}
+}
+
+// json collects the string values of JSON. Names of members are not values.
+func (vs *values) json(v strictjson.Value, category string, nested int) {
+	switch v.Kind() {
+	case '{':
+		for _, m := range v.Members() {
+			vs.json(m, category, nested)
+		}
+	case '[':
+		for _, e := range v.Elements() {
+			vs.json(e, category, nested)
+		}
+	case '"':
+		s, _ := v.Text()
+		vs.text(s, category, nested)
+	}
+}
+
+// text collects a string, and what is in it when it holds JSON, or is quoted in it
+// when it nearly does.
+func (vs *values) text(s, category string, nested int) {
+	if json, almost := vs.piece(s, category, nested); almost && !json {
+		vs.quoted(s, category, nested+1)
+	}
+}
+
+// piece collects a string, and what is in it when it holds JSON. almost tells that
+// it begins as JSON does.
+func (vs *values) piece(s, category string, nested int) (json, almost bool) {
+	vs.add(s, category)
+	trimmed := strings.TrimSpace(s)
+	if trimmed == "" || nested >= maxNested || !strings.ContainsRune(`{["`, rune(trimmed[0])) {
+		return false, false
+	}
+	if strictjson.Check([]byte(trimmed)) != nil {
+		return false, trimmed[0] == '{'
+	}
+	vs.json(strictjson.Document([]byte(trimmed)), category, nested+1)
+	return true, true
+}
+
+// freeText collects a text that may or may not be JSON: itself, its lines, and
+// what is quoted in it.
+func (vs *values) freeText(s, category string) {
+	json, _ := vs.piece(s, category, 0)
+	for line := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == '\n' || r == '\r' }) {
+		vs.add(line, category)
+	}
+	if !json {
+		vs.quoted(s, category, 0)
+	}
+}
+
+// quoted collects what stands between quotation marks of one sort. A text may
+// begin inside a quotation, so what stands outside is collected, too.
+func (vs *values) quoted(s, category string, nested int) {
+	collect := func(piece string) {
+		vs.piece(piece, category, nested+1)
+		if plain, ok := (spelling{text: piece}).undo(jsonEscape); ok {
+			vs.piece(plain.text, category, nested+1)
+		}
+	}
+	for _, quote := range []byte{'"', '\'', '`'} {
+		if strings.IndexByte(s, quote) < 0 {
+			continue
+		}
+		start := 0
+		for i := 0; i < len(s); i++ {
+			switch s[i] {
+			case quote:
+				collect(s[start:i])
+				start = i + 1
+			case '\\':
+				i++
+			}
+		}
+		collect(s[start:])
+	}
+}
+
+// add collects a string that is long enough, without the white space around it: it
+// may get lost where the string is repeated.
+func (vs *values) add(s, category string) {
+	trimmed := strings.TrimSpace(s)
+	if trimmed == "" {
+		return
+	}
+	if utf8.RuneCountInString(trimmed) >= minEcho {
+		s = trimmed
+	}
+	if vs.seen[s] || utf8.RuneCountInString(s) < minEcho {
+		return
+	}
+	if vs.seen == nil {
+		vs.seen = map[string]bool{}
+	}
+	vs.seen[s] = true
+	vs.list = append(vs.list, value{s, category})
+}
