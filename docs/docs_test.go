@@ -1,0 +1,227 @@
+// Package docs_test holds the documents to the code: links lead somewhere, and no code of an error, setting or metric
+// is left out.
+package docs_test
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"hash/crc32"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// documents are all pages that a reader meets, by path from here.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	pages := map[string]string{}
+	for _, pattern := range []string{"../*.md", "*.md", "decisions/*.md"} {
+		names, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			pages[name] = read(t, name)
+		}
+	}
+	if pages["../README.md"] == "" || pages["API.md"] == "" {
+		t.Fatalf("documents: got %d, README and API.md are not among them", len(pages))
+	}
+	return pages
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var (
+	fence   = regexp.MustCompile("(?ms)^```.*?^```$")
+	link    = regexp.MustCompile(`\]\(([^()\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+)
+
+func TestLinksResolve(t *testing.T) {
+	pages := documents(t)
+	for _, name := range slices.Sorted(maps.Keys(pages)) {
+		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(pages[name], ""), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			file, anchor, _ := strings.Cut(m[1], "#")
+			target := name
+			if file != "" {
+				target = filepath.Join(filepath.Dir(name), filepath.FromSlash(file))
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: link to %s: got %v, want something there", name, m[1], err)
+			} else if anchor != "" && !slices.Contains(anchors(read(t, target)), anchor) {
+				t.Errorf("%s: link to %s: got headings %q, want one that is #%s", name, m[1], anchors(read(t, target)), anchor)
+			}
+		}
+	}
+}
+
+// anchors are what the headings of a page are linked by.
+func anchors(page string) []string {
+	var list []string
+	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(page, ""), -1) {
+		list = append(list, strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ' || r == '-':
+				return '-'
+			case r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, m[1]))
+	}
+	return list
+}
+
+func TestEveryErrorCodeIsDescribed(t *testing.T) {
+	codes := errorCodes(t)
+	if len(codes) < 20 {
+		t.Fatalf("codes of internal/api: got %q, want the whole table", codes)
+	}
+	page := read(t, "API.md")
+	for _, code := range codes {
+		if want := "| `" + code + "` |"; !strings.Contains(page, want) {
+			t.Errorf("API.md has no row with %s", want)
+		}
+	}
+}
+
+// errorCodes reads the names in the table that problem.go calls codes.
+func errorCodes(t *testing.T) []string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "../internal/api/problem.go", nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || spec.Names[0].Name != "codes" {
+			return true
+		}
+		for _, row := range spec.Values[0].(*ast.CompositeLit).Elts {
+			name, err := strconv.Unquote(row.(*ast.CompositeLit).Elts[0].(*ast.BasicLit).Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, name)
+		}
+		return false
+	})
+	return list
+}
+
+var setting = regexp.MustCompile(`^( *)([a-z_]+):(.*)$`)
+
+func TestEverySettingIsDescribed(t *testing.T) {
+	var keys []string
+	section := ""
+	for line := range strings.Lines(read(t, "../configs/historyd.yaml")) {
+		m := setting.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
+		switch {
+		case m == nil:
+		case m[1] == "" && m[3] == "":
+			section = m[2] + "."
+		case m[1] == "":
+			section = ""
+			keys = append(keys, m[2])
+		case section != "" && m[1] == "  ":
+			keys = append(keys, section+m[2])
+		}
+	}
+	if len(keys) < 20 {
+		t.Fatalf("keys of configs/historyd.yaml: got %q, want all of them", keys)
+	}
+	pages := read(t, "OPERATIONS.md") + read(t, "../README.md")
+	for _, key := range keys {
+		if !strings.Contains(pages, "`"+key+"`") {
+			t.Errorf("neither OPERATIONS.md nor README.md has `%s`", key)
+		}
+	}
+}
+
+var metric = regexp.MustCompile(`"(historyd_[a-z_]+)"`)
+
+func TestEveryMetricIsDescribed(t *testing.T) {
+	names := map[string]bool{}
+	for _, root := range []string{"../internal", "../cmd"} {
+		err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+				return err
+			}
+			for _, m := range metric.FindAllStringSubmatch(read(t, name), -1) {
+				names[m[1]] = true
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(names) < 20 {
+		t.Fatalf("metrics in the code: got %d, want all of them", len(names))
+	}
+	page := read(t, "OPERATIONS.md")
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if !strings.Contains(page, "| `"+name+"` |") {
+			t.Errorf("OPERATIONS.md has no row for %s", name)
+		}
+	}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(historyd_[a-z_]+)` \\|").FindAllStringSubmatch(page, -1) {
+		if !names[m[1]] {
+			t.Errorf("OPERATIONS.md describes %s, which the code does not have", m[1])
+		}
+	}
+}
+
+// The example of a segment is one: lengths, checksums and the chain hold.
+func TestExampleOfASegmentIsSound(t *testing.T) {
+	_, rest, _ := strings.Cut(read(t, "FORMAT.md"), "```jsonl\n")
+	block, _, ok := strings.Cut(rest, "```")
+	if !ok {
+		t.Fatal("FORMAT.md has no block of jsonl")
+	}
+	prev := uint32(0)
+	for line := range strings.Lines(block) {
+		at := strings.LastIndex(line, `,"crc":"`)
+		if at < 0 {
+			t.Fatalf("no crc in %q", line)
+		}
+		sum := crc32.Checksum([]byte(line[:at]), crc32.MakeTable(crc32.Castagnoli))
+		if got, want := line[at:], fmt.Sprintf(",\"crc\":\"%08x\"}\n", sum); got != want {
+			t.Errorf("end of %q: got %q, want %q", line, got, want)
+		}
+		var size int
+		if _, err := fmt.Sscanf(line, `{"size":%d,`, &size); err != nil {
+			t.Fatalf("size of %q: %v", line, err)
+		}
+		head := len(fmt.Sprintf(`{"size":%d,`, size))
+		if got, want := line[head+size:at], fmt.Sprintf(`,"len":%d`, size); got != want {
+			t.Errorf("behind the payload of %q: got %q, want %q", line, got, want)
+		}
+		if want := fmt.Sprintf(`"prev":"%08x"`, prev); !bytes.Contains([]byte(line), []byte(want)) {
+			t.Errorf("%q: want %s in it", line, want)
+		}
+		prev = sum
+	}
+}
