@@ -1,0 +1,95 @@
+package api
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+)
+
+// checkType refuses a body that is not of one of the media types, in UTF-8 and not
+// compressed, and returns which it is of.
+func checkType(r *http.Request, types ...string) (string, error) {
+	unsupported := &problem{code: "unsupported_media_type"}
+	if len(types) > 1 {
+		unsupported.detail = "send one of " + strings.Join(types, ", ") + ", in UTF-8, not compressed"
+	}
+	if encoding := r.Header["Content-Encoding"]; len(encoding) > 1 || len(encoding) == 1 && !strings.EqualFold(encoding[0], "identity") {
+		return "", unsupported
+	}
+	given := r.Header["Content-Type"]
+	if len(given) != 1 {
+		return "", unsupported
+	}
+	if given[0] == types[0] {
+		return types[0], nil
+	}
+	media, params, err := mime.ParseMediaType(given[0])
+	if err != nil {
+		return "", unsupported
+	}
+	if charset, ok := params["charset"]; ok && !strings.EqualFold(charset, "utf-8") {
+		return "", unsupported
+	}
+	for _, t := range types {
+		if media == t {
+			return t, nil
+		}
+	}
+	return "", unsupported
+}
+
+// A body may take long to arrive, but it may not stall: within readStall at least
+// readStep bytes more must come, or its end.
+const (
+	readStall = 30 * time.Second
+	readStep  = 4 << 10
+)
+
+// readBody reads the whole body, of at most limit bytes.
+func (x *exchange) readBody(r *http.Request, limit int64) ([]byte, error) {
+	if r.ContentLength > limit {
+		return nil, &problem{code: "body_too_large", limit: &limit, actual: &r.ContentLength}
+	}
+	rc := http.NewResponseController(x.ResponseWriter)
+	// net/http waits for the end of the connection while a request is served, so a
+	// deadline that were left would end the request.
+	defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
+	reader := http.MaxBytesReader(x.ResponseWriter, r.Body, limit)
+	buf := make([]byte, 0, min(max(r.ContentLength, 0), 64<<10)+512)
+	for deadlineAt := 0; ; {
+		if len(buf) >= deadlineAt {
+			_ = rc.SetReadDeadline(time.Now().Add(readStall))
+			deadlineAt = len(buf) + readStep
+		}
+		if len(buf) == cap(buf) {
+			buf = append(buf, 0)[:len(buf)]
+		}
+		n, err := reader.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		if err == io.EOF {
+			return buf, nil
+		}
+		if err != nil {
+			return nil, x.unread(r, limit, err)
+		}
+	}
+}
+
+// unread says why a body could not be read.
+func (x *exchange) unread(r *http.Request, limit int64, err error) error {
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return &problem{code: "body_too_large", limit: &limit}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		x.Header()["Connection"] = []string{"close"}
+		return &problem{code: "invalid_json", detail: "the body did not arrive in time"}
+	}
+	// The client went away, or its framing is broken: it will hardly read this.
+	x.gone = r.Context().Err() != nil
+	return &problem{code: "invalid_json", detail: "the body ended too early"}
+}

@@ -1,0 +1,203 @@
+package api
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"historyd/internal/identity"
+	"historyd/internal/pipeline"
+	"historyd/internal/projection"
+)
+
+// pipelineScope is some conversation of a caller.
+func pipelineScope(d *daemon, name string) pipeline.Conversation {
+	d.t.Helper()
+	p := people[name]
+	c, err := identity.NewCaller(p[0], p[1], p[2], p[3])
+	must(d.t, err)
+	return pipeline.Conversation{Scope: c.Scope()}
+}
+
+func TestOneCallerSeesNothingOfAnother(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	for name := range people {
+		for _, c := range []string{"default", "shared"} {
+			d.say(name, c, "canary of "+name+".")
+		}
+	}
+	for name := range people {
+		for _, path := range []string{"/v1/history/messages", "/v1/history/replay", "/v1/history/export", "/v1/conversations", "/v1/conversations/shared", "/v1/history"} {
+			got := d.get(name, path)
+			want(t, got, 200, "")
+			for other := range people {
+				if has := strings.Contains(got.body, "canary of "+other+"."); has != (other == name) {
+					t.Errorf("%s at %s: of %s %t: %s", name, path, other, has, got.body)
+				}
+			}
+		}
+	}
+	want(t, d.send(request{method: "DELETE", path: "/v1/conversations", caller: "mesh-ann"}), 204, "")
+	for name := range people {
+		got := d.get(name, "/v1/history/messages")
+		if cleared := !strings.Contains(got.body, "canary"); cleared != (name == "mesh-ann") {
+			t.Errorf("%s after the clear of mesh-ann: %s", name, got.body)
+		}
+	}
+}
+
+func TestAnothersAndAMissingConversationAreTheSameBytes(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	d.say("bob", "his", "hi")
+	for _, path := range []string{"", "/export", "/messages", "/replay", "/export?format=openai"} {
+		his, none := d.get("ann", "/v1/conversations/his"+path), d.get("ann", "/v1/conversations/its"+path)
+		none.body = strings.ReplaceAll(none.body, `"its"`, `"his"`)
+		if a, b := requestID.ReplaceAllString(his.body, ""), requestID.ReplaceAllString(none.body, ""); a != b || his.status != none.status || his.header.Get("ETag") != none.header.Get("ETag") {
+			t.Errorf("%s\n%d %s\n%d %s", path, his.status, a, none.status, b)
+		}
+	}
+	a := d.send(request{method: "DELETE", path: "/v1/conversations/his", caller: "ann"})
+	b := d.send(request{method: "DELETE", path: "/v1/conversations/its", caller: "ann"})
+	if a.status != 204 || b.status != 204 {
+		t.Errorf("clears: %d, %d", a.status, b.status)
+	}
+	want(t, d.get("bob", "/v1/conversations/his"), 200, "")
+}
+
+func TestAConversationByItself(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	want(t, d.get("ann", "/v1/conversations/x"), 404, "not_found")
+	d.say("ann", "x", "A title\non two lines")
+	got := d.get("ann", "/v1/conversations/x")
+	if !strings.HasPrefix(got.body, `{"name":"x","title":"A title on two lines","messages":2,"turns":1,"bytes":`) ||
+		!strings.HasSuffix(got.body, `,"last_seq":2,"summary":null,"damaged":false}`) || got.header.Get("ETag") == "" {
+		t.Errorf("got %s", got.body)
+	}
+	for i := range 20 {
+		d.say("ann", "x", fmt.Sprint(i))
+	}
+	if got := d.get("ann", "/v1/conversations/x"); !strings.Contains(got.body, `"summary":{"text":`) || !strings.HasSuffix(got.body, `"source":"digest"},"damaged":false}`) {
+		t.Errorf("got %s", got.body)
+	}
+	tag := d.get("ann", "/v1/conversations/x").header.Get("ETag")
+	if got := d.send(request{method: "GET", path: "/v1/conversations/x", caller: "ann", header: http.Header{"If-None-Match": {tag}}}); got.status != 304 {
+		t.Errorf("If-None-Match: %d", got.status)
+	}
+}
+
+func TestTheListHasEachConversationOnce(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	want(t, d.get("ann", "/v1/conversations"), 200, "")
+	if got := d.get("ann", "/v1/conversations"); got.body != `{"object":"list","data":[],"has_more":false,"next":null}` {
+		t.Errorf("an empty list: %s", got.body)
+	}
+	var names []string
+	for _, i := range rand.New(rand.NewPCG(1, 2)).Perm(25) {
+		name := fmt.Sprintf("c%d", i)
+		d.say("ann", name, "hi")
+		names = append(names, name)
+	}
+	slices.Reverse(names) // newest activity first
+	for _, limit := range []int{1, 7, 25, 1000} {
+		var seen []string
+		cursor := ""
+		for {
+			page := as[listReply](t, d.get("ann", fmt.Sprintf("/v1/conversations?limit=%d%s", limit, cursor)))
+			for _, item := range page.Data {
+				seen = append(seen, item.Name)
+				if item.Summary != nil || item.Title != "hi" || item.LastSeq != 2 {
+					t.Errorf("item %+v", item)
+				}
+			}
+			if page.HasMore != (page.Next != nil) || len(page.Data) > limit {
+				t.Fatalf("page %+v", page)
+			}
+			if page.Next == nil {
+				break
+			}
+			cursor = "&cursor=" + *page.Next
+		}
+		if !slices.Equal(seen, names) {
+			t.Errorf("limit %d: %q, want %q", limit, seen, names)
+		}
+	}
+	for _, query := range []string{"limit=0", "limit=1001", "limit=-1", "limit=abc", "limit=", "cursor=", "cursor=no%20such", "cursor=*"} {
+		want(t, d.get("ann", "/v1/conversations?"+query), 400, "invalid_parameter")
+	}
+}
+
+func TestPagesOfMessages(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	const empty = `{"object":"list","data":[],"first_seq":0,"last_seq":0,"has_more":false}`
+	if got := d.get("ann", "/v1/conversations/x/messages"); got.status != 200 || got.body != empty {
+		t.Errorf("a conversation that does not exist: %d %s", got.status, got.body)
+	}
+	for range 25 {
+		d.say("ann", "x", "hi")
+	}
+	const path = "/v1/conversations/x/messages"
+	for _, tt := range []struct {
+		query       string
+		first, last int64
+		more        bool
+	}{
+		{"", 1, 50, false}, {"?limit=10", 1, 10, true}, {"?limit=10&after=40", 41, 50, false}, {"?limit=10&after=41", 42, 50, false},
+		{"?order=desc&limit=10", 41, 50, true}, {"?order=desc&limit=10&before=11", 1, 10, false}, {"?order=desc&limit=10&before=12", 2, 11, true},
+		{"?after=10&before=21&order=desc", 11, 20, false}, {"?after=10&before=21&limit=5", 11, 15, true}, {"?after=10&before=12", 11, 11, false},
+		{"?after=50", 0, 0, false}, {"?before=1", 0, 0, false}, {"?before=0", 0, 0, false}, {"?after=9223372036854775807", 0, 0, false}, {"?after=10&before=11", 0, 0, false},
+	} {
+		page := as[pageBody](t, d.get("ann", path+tt.query))
+		if page.FirstSeq != tt.first || page.LastSeq != tt.last || page.HasMore != tt.more || page.Object != "list" {
+			t.Errorf("%s: %d to %d, more %t; want %+v", tt.query, page.FirstSeq, page.LastSeq, page.HasMore, tt)
+		}
+	}
+	for _, query := range []string{"limit=0", "limit=1001", "limit=1e3", "limit=%201", "after=-1", "before=-1", "after=x", "order=ASC", "order=", "after=1&after=1", "page=1", "after=9223372036854775808"} {
+		want(t, d.get("ann", path+"?"+query), 400, "invalid_parameter")
+		want(t, d.get("ann", "/v1/conversations/none/messages?"+query), 400, "invalid_parameter")
+	}
+}
+
+func TestPagesOfMuchTextAreWhole(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	text := strings.Repeat("much text ", 20_000)
+	for range 5 {
+		d.say("ann", "x", text)
+	}
+	got := d.get("ann", "/v1/conversations/x/messages")
+	if page := as[pageBody](t, got); len(page.Data) != 10 || page.LastSeq != 10 || len(got.body) < 5*len(text) {
+		t.Errorf("%d messages in %d bytes", len(page.Data), len(got.body))
+	}
+	if got := d.get("ann", replayOfX); strings.Count(got.body, text) != 5 {
+		t.Errorf("a replay of %d bytes", len(got.body))
+	}
+}
+
+func TestClearAnswersTheSameAgain(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	d.say("ann", "x", "canary")
+	tag := d.get("ann", "/v1/conversations/x").header.Get("ETag")
+	for range 2 {
+		got := d.send(request{method: "DELETE", path: "/v1/conversations/x", caller: "ann"})
+		if got.status != 204 || got.body != "" {
+			t.Errorf("got %d %s", got.status, got.body)
+		}
+	}
+	for name, content := range d.disk.Files() {
+		if strings.Contains(string(content), "canary") {
+			t.Errorf("the cleared text is in %s", name)
+		}
+	}
+	want(t, d.post("ann", turns, `{"messages":[{"role":"user","content":"late"}]}`, "If-Match", tag), 412, "precondition_failed")
+	if a := d.say("ann", "x", "anew"); a.FirstSeq != 1 {
+		t.Errorf("the next life begins at %d", a.FirstSeq)
+	}
+	if now := d.get("ann", "/v1/conversations/x").header.Get("ETag"); now == tag || now[:5] == tag[:5] {
+		t.Errorf("the next life has ETag %s, the last had %s", now, tag)
+	}
+	d.say("ann", "default", "x")
+	want(t, d.send(request{method: "DELETE", path: "/v1/history", caller: "ann"}), 204, "")
+	want(t, d.get("ann", "/v1/conversations/default"), 404, "not_found")
+}

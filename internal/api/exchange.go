@@ -1,0 +1,174 @@
+package api
+
+import (
+	"context"
+	"encoding/json/v2"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"historyd/internal/identity"
+)
+
+// An exchange is one request and its response. It belongs to the goroutine that
+// serves the request.
+type exchange struct {
+	http.ResponseWriter
+	server  *server
+	id      string
+	start   time.Time
+	visitor *visitor // nil where nobody need say who they are
+	placed  bool     // the visitor's place is taken
+	caller  identity.Caller
+	route   *route // nil until one was found
+	status  int    // 0 until the header is written
+	gone    bool   // the client stopped waiting
+}
+
+// Unwrap is for http.ResponseController.
+func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+
+func (x *exchange) WriteHeader(status int) {
+	if x.status == 0 {
+		x.status = status
+	}
+	x.ResponseWriter.WriteHeader(status)
+}
+
+func (x *exchange) Write(p []byte) (int, error) {
+	if x.status == 0 {
+		x.status = http.StatusOK
+	}
+	return x.ResponseWriter.Write(p)
+}
+
+// smallBody is what a socket takes without waiting for its reader.
+const smallBody = 64 << 10
+
+// send writes a whole response.
+func (x *exchange) send(status int, contentType []string, body []byte) error {
+	h := x.Header()
+	h["Content-Type"] = contentType
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	x.WriteHeader(status)
+	if len(body) > smallBody {
+		x.writeWithin(writeStall)
+		defer x.writeWithin(0)
+	}
+	// What cannot be written has no reader any more.
+	_, _ = x.Write(body)
+	return nil
+}
+
+// reply writes v as JSON.
+func (x *exchange) reply(status int, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		// The error of the encoder may quote the value.
+		return fmt.Errorf("encode reply: %T", err)
+	}
+	return x.send(status, jsonType, body)
+}
+
+// writeStall is how long a client may take to read what is ready for it.
+const writeStall = 30 * time.Second
+
+// writeWithin bounds the writes from now on; 0 unbinds them.
+func (x *exchange) writeWithin(d time.Duration) {
+	var at time.Time
+	if d > 0 {
+		at = time.Now().Add(d)
+	}
+	// Where there are no deadlines, as in a recorder, there is nobody to wait for.
+	_ = http.NewResponseController(x.ResponseWriter).SetWriteDeadline(at)
+}
+
+// abort ends a response that cannot be completed, so that nobody takes what was
+// sent for all of it.
+func abort() { panic(http.ErrAbortHandler) }
+
+// fail writes the error, or ends the response when a part of it is out already.
+func (x *exchange) fail(r *http.Request, err error) {
+	p := problemOf(err)
+	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
+		x.gone = true
+	}
+	x.tell(r, p, err)
+	if x.status != 0 {
+		abort()
+	}
+	h := x.Header()
+	for name, value := range p.header {
+		h[name] = []string{value}
+	}
+	_ = x.send(p.status(), problemType, p.body(x.id))
+}
+
+// tell logs what an operator has to know of.
+func (x *exchange) tell(r *http.Request, p *problem, err error) {
+	if p.status() < 500 || x.gone {
+		return
+	}
+	x.server.log.LogAttrs(r.Context(), slog.LevelError, "request failed",
+		slog.String("request_id", x.id), slog.String("route", x.route.template()), slog.String("method", methodLabel(r.Method)),
+		slog.String("code", p.code), slog.Any("scope", x.scope()), slog.String("error", err.Error()))
+}
+
+// scope is what a log shows of the caller.
+func (x *exchange) scope() identity.Scope {
+	if x.visitor == nil {
+		return identity.Scope{}
+	}
+	return x.visitor.scope
+}
+
+// finish is deferred around every request: it turns a panic into a response,
+// counts and logs.
+func (s *server) finish(x *exchange, r *http.Request) {
+	v := recover()
+	aborted := v == http.ErrAbortHandler
+	if v != nil && !aborted {
+		s.metrics.panics.Inc()
+		// The value of a panic may hold content; where it happened does not.
+		s.log.LogAttrs(r.Context(), slog.LevelError, "panic while serving a request",
+			slog.String("request_id", x.id), slog.String("route", x.route.template()), slog.String("type", fmt.Sprintf("%T", v)),
+			slog.String("stack", stack()))
+		if x.status == 0 {
+			p := newProblem("internal")
+			_ = x.send(p.status(), problemType, p.body(x.id))
+		} else {
+			aborted = true
+		}
+	}
+	x.leave()
+	s.metrics.inFlight.Dec()
+	took := time.Since(x.start)
+	s.metrics.observe(x, r.Method, took)
+	if s.log.Enabled(r.Context(), slog.LevelDebug) {
+		s.log.LogAttrs(r.Context(), slog.LevelDebug, "request",
+			slog.String("request_id", x.id), slog.String("route", x.route.template()), slog.String("method", methodLabel(r.Method)),
+			slog.Int("status", x.status), slog.Duration("took", took), slog.Any("scope", x.scope()))
+	}
+	if aborted {
+		abort()
+	}
+}
+
+// stack names the functions and lines that led to a panic.
+func stack() string {
+	pcs := make([]uintptr, 32)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(4, pcs)])
+	var b strings.Builder
+	for {
+		f, more := frames.Next()
+		fmt.Fprintf(&b, "%s:%d ", f.Function, f.Line)
+		if !more {
+			return strings.TrimSpace(b.String())
+		}
+	}
+}

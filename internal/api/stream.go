@@ -1,0 +1,64 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+)
+
+// holdBack is how much of a streamed response is kept until it is sent, so that a
+// failure before that is still a problem of its own.
+const holdBack = 256 << 10
+
+// A stream is a response that is written while the record is read, so that its
+// size costs no memory.
+type stream struct {
+	x      *exchange
+	header map[string]string // set when the response begins
+	buf    []byte
+	begun  bool
+}
+
+// write adds to the response; an error means that nobody reads it any more.
+func (s *stream) write(p []byte) error {
+	s.buf = append(s.buf, p...)
+	return s.spill()
+}
+
+// spill sends what has gathered, when it is much.
+func (s *stream) spill() error {
+	if len(s.buf) < holdBack {
+		return nil
+	}
+	s.begin()
+	return s.flush()
+}
+
+func (s *stream) begin() {
+	if s.begun {
+		return
+	}
+	s.begun = true
+	for name, value := range s.header {
+		s.x.Header()[name] = []string{value}
+	}
+	s.x.WriteHeader(http.StatusOK)
+}
+
+func (s *stream) flush() error {
+	s.x.writeWithin(writeStall)
+	_, err := s.x.Write(s.buf)
+	s.buf = s.buf[:0]
+	return err
+}
+
+// end completes the response.
+func (s *stream) end() error {
+	if !s.begun {
+		s.x.Header()["Content-Length"] = []string{strconv.Itoa(len(s.buf))}
+		s.begin()
+	}
+	// What cannot be written has no reader any more.
+	_ = s.flush()
+	s.x.writeWithin(0)
+	return nil
+}

@@ -1,0 +1,197 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"historyd/internal/pipeline"
+	"historyd/internal/projection"
+)
+
+const importToX = "/v1/conversations/x/import"
+
+// own is what import makes anew.
+var own = regexp.MustCompile(`,\n *"imported": true|\n *"seq": [0-9]+,|"conversation": "[^"]*",`)
+
+func TestWhatWasExportedIsImportedTheSame(t *testing.T) {
+	d := newDaemon(t, projection.Options{UnknownTools: "keep"})
+	for i := range 30 {
+		want(t, d.post("ann", turns, fmt.Sprintf(`{"messages":[{"id":"m%d","role":"user","content":"a && b < %d","metadata":{"z":1,"a":1.50},"other":[1e400]},
+			{"role":"assistant","content":[{"type":"thinking","text":"t","signature":"s"},{"type":"tool_call","id":"call_0","name":"f","arguments":{"n":1.0}}],"usage":{"in":null}},
+			{"role":"tool","content":[{"type":"tool_result","call_id":"call_0","content":[{"type":"text","text":"r\u0000"}]}]}]}`, i, i)), 201, "")
+	}
+	out := d.get("ann", "/v1/conversations/x/export")
+	want(t, out, 200, "")
+	if out.header.Get("Content-Disposition") != `attachment; filename="x.json"` || out.header.Get("ETag") == "" ||
+		!strings.HasPrefix(out.body, "{\n  \"version\": 1,\n  \"type\": \"historyd.history\",\n  \"conversation\": \"x\",\n  \"created_at\": \"") ||
+		!strings.Contains(out.body, "\n  \"messages\": [\n    {\n      \"id\": \"") || !strings.Contains(out.body, "\n  ],\n  \"summary\": {\n    \"text\": ") || !strings.HasSuffix(out.body, "\n  }\n}\n") {
+		t.Errorf("export: %v\n%.600s", out.header, out.body)
+	}
+	in := d.post("bob", "/v1/conversations/y/import", out.body)
+	want(t, in, 201, "")
+	if in.body != `{"imported":90,"skipped":[],"repaired":[],"last_seq":90}` {
+		t.Errorf("import: %s", in.body)
+	}
+	back := d.get("bob", "/v1/conversations/y/export")
+	if a, b := own.ReplaceAllString(out.body, ""), own.ReplaceAllString(back.body, ""); a != b {
+		t.Errorf("the value changed\n%.2000s\n%.2000s", a, b)
+	}
+	again := d.post("bob", "/v1/conversations/y/import?mode=append", out.body)
+	if a := as[importReply](t, again); a.Imported != 0 || len(a.Skipped) != 90 || a.LastSeq != 90 {
+		t.Errorf("again: %.200s", again.body)
+	}
+	want(t, d.post("bob", "/v1/conversations/y/import", out.body), 409, "conversation_not_empty")
+	if r := d.get("bob", "/v1/conversations/y/replay"); strings.ReplaceAll(r.body, `,"imported":true`, "") != strings.Replace(d.get("ann", replayOfX).body, `"conversation":"x"`, `"conversation":"y"`, 1) {
+		t.Error("the replays differ")
+	}
+}
+
+func TestExportsOfOtherFormats(t *testing.T) {
+	d := newDaemon(t, projection.Options{UnknownTools: "keep"})
+	list := `[{"role":"system","content":"s"},{"role":"user","content":"hi"},{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","content":"r","tool_call_id":"c"}]`
+	want(t, d.post("ann", importToX+"?format=openai", list), 201, "")
+	if got := d.get("ann", "/v1/conversations/x/export?format=openai"); got.body != list || got.header.Get("Content-Disposition") != `attachment; filename="x.json"` {
+		t.Errorf("openai: %s", got.body)
+	}
+	lines := d.get("ann", "/v1/conversations/x/export?format=jsonl")
+	if lines.header.Get("Content-Type") != "application/x-ndjson" || strings.Count(lines.body, "\n") != 4 || !strings.HasPrefix(lines.body, `{"id":"imp_`) {
+		t.Errorf("jsonl: %s", lines.body)
+	}
+	ndjson := http.Header{"Content-Type": {"application/x-ndjson"}}
+	for i, query := range []string{"?format=jsonl", "", "?format=native"} {
+		to := fmt.Sprintf("/v1/conversations/y%d", i)
+		want(t, d.send(request{method: "POST", path: to + "/import" + query, caller: "ann", body: lines.body, header: ndjson}), 201, "")
+		if got := d.get("ann", to+"/export?format=openai"); got.body != list {
+			t.Errorf("lines, %s: %s", query, got.body)
+		}
+	}
+	want(t, d.send(request{method: "POST", path: "/v1/conversations/z/import?format=openai", caller: "ann", body: "{\"role\":\"user\",\"content\":\"a\"}\n\n{\"role\":\"user\",\"content\":\"b\"}", header: ndjson}), 201, "")
+	want(t, d.post("ann", importToX+"?format=jsonl", lines.body), 415, "unsupported_media_type")
+	for _, format := range []string{"tar", "anthropic", "responses", "gemini"} {
+		want(t, d.get("ann", "/v1/conversations/x/export?format="+format), 406, "unsupported_format")
+		want(t, d.post("ann", importToX+"?format="+format, "{}"), 406, "unsupported_format")
+	}
+	want(t, d.send(request{method: "POST", path: importToX, caller: "ann", body: "x", header: http.Header{"Content-Type": {"application/x-tar"}}}), 406, "unsupported_format")
+	want(t, d.send(request{method: "POST", path: importToX, caller: "ann", body: "{}", header: http.Header{"Content-Type": {"text/plain"}}}), 415, "unsupported_media_type")
+	want(t, d.get("ann", "/v1/conversations/none/export?format=tar"), 406, "unsupported_format")
+	want(t, d.get("ann", "/v1/conversations/none/export"), 404, "not_found")
+	want(t, d.get("ann", "/v1/conversations/x/export?format=xml"), 400, "invalid_parameter")
+	if got := d.send(request{method: "HEAD", path: "/v1/conversations/x/export", caller: "ann"}); got.status != 200 || got.header.Get("Content-Disposition") == "" {
+		t.Errorf("HEAD: %d %v", got.status, got.header)
+	}
+}
+
+func TestALongExportIsStreamed(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	text := strings.Repeat("long ", 50_000)
+	for range 8 {
+		d.say("ann", "x", text)
+	}
+	for _, query := range []string{"", "?format=openai", "?format=jsonl"} {
+		got := d.get("ann", "/v1/conversations/x/export"+query)
+		if got.status != 200 || strings.Count(got.body, text) != 8 || got.header.Get("Content-Length") != "" {
+			t.Errorf("%q: %d, %d bytes, Content-Length %q", query, got.status, len(got.body), got.header.Get("Content-Length"))
+		}
+	}
+}
+
+func TestFaultsOfADocumentAreToldAtOnce(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	doc := func(messages string) string {
+		return `{"version":1,"type":"historyd.history","conversation":"x","created_at":"2026-01-02T03:04:05Z","messages":[` + messages + `]}`
+	}
+	for _, tt := range []struct {
+		name, body string
+		paths      []string
+	}{
+		{"a newer version", `{"version":2,"type":"historyd.history","messages":[]}`, []string{"version"}},
+		{"no version", `{"type":"historyd.history","messages":[]}`, []string{"version"}},
+		{"a version of another type", `{"version":"1","type":"historyd.history","messages":[]}`, []string{"version"}},
+		{"messages that are no list", `{"version":1,"type":"historyd.history","messages":{}}`, []string{"messages"}},
+		{"bad messages", doc(`{"role":"king","content":"x"},{"role":"user","content":[{"type":"x"}]},{"role":"user","content":"x","at":"yesterday"}`), []string{"messages[0].role", "messages[1].content[0].type", "messages[2].at"}},
+		{"twice the same id, and an orphan", doc(`{"id":"a","role":"user","content":"x"},{"id":"a","role":"user","content":"x"},{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"canary"}]}`), []string{"messages[1]", "messages[2].content[0]"}},
+	} {
+		got := d.post("ann", importToX, tt.body)
+		want(t, got, 422, "invalid_history")
+		var paths []string
+		for _, e := range got.problem(t).Errors {
+			paths = append(paths, e.Path)
+		}
+		if !slices.Equal(paths, tt.paths) || strings.Contains(got.body, "canary") {
+			t.Errorf("%s: %s", tt.name, got.body)
+		}
+	}
+	many := doc(strings.TrimSuffix(strings.Repeat(`{"role":"king","content":"x"},`, 150), ","))
+	if got := d.post("ann", importToX, many); len(got.problem(t).Errors) != 100 {
+		t.Errorf("%d faults told", len(got.problem(t).Errors))
+	}
+	want(t, d.post("ann", importToX, doc(`{"role":"user","content":"x"},`)), 400, "invalid_json")
+	want(t, d.get("ann", "/v1/conversations/x"), 404, "not_found")
+
+	mendable := doc(`{"id":"a","role":"user","content":"x"},{"id":"a","role":"user","content":"x"},{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"y"}]}`)
+	got := d.post("ann", importToX+"?repair=true", mendable)
+	want(t, got, 201, "")
+	if !strings.HasPrefix(got.body, `{"imported":1,"skipped":[],"repaired":[{"path":"messages[1]","code":"duplicate_id","detail":"`) {
+		t.Errorf("repaired: %s", got.body)
+	}
+	for _, query := range []string{"repair=yes", "repair=", "repair=TRUE", "repair=1", "mode=merge", "mode=", "mode=create&mode=create"} {
+		want(t, d.post("ann", importToX+"?"+query, mendable), 400, "invalid_parameter")
+	}
+}
+
+func TestAnImportKeepsWhatTheFileSaysAndNobodysScope(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	body := `{"version":1,"type":"historyd.history","conversation":"another","created_at":"2020-01-02T03:04:05.000006Z","messages":[
+		{"id":"keep-me","seq":77,"at":"2020-01-02T03:04:05+05:30","role":"user","content":"x","metadata":{"k":"v"}},{"at":"2020-01-02T03:04:06","role":"user","content":"y"}]}`
+	want(t, d.post("ann", importToX, body), 201, "")
+	got := d.get("ann", "/v1/conversations/x/messages").body
+	for _, want := range []string{`"id":"keep-me"`, `"seq":1`, `"at":"2020-01-01T21:34:05.000000Z"`, `"metadata":{"k":"v"}`, `"imported":true`, `"at":"2020-01-02T03:04:06.000000Z","tz_assumed":true`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s is not in %s", want, got)
+		}
+	}
+	if got := d.get("ann", "/v1/conversations/x").body; !strings.Contains(got, `"created_at":"2020-01-02T03:04:05.000006Z"`) {
+		t.Errorf("got %s", got)
+	}
+	want(t, d.get("ann", "/v1/conversations/another"), 404, "not_found")
+}
+
+func TestImportsOfTheSameFileOrALongerOne(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	const path = importToX + "?format=openai&mode=append"
+	messages := []string{`{"role":"user","content":"a"}`, `{"role":"assistant","content":"b"}`, `{"role":"user","content":"a"}`, `{"role":"assistant","content":"b"}`}
+	list := func(n int) string { return "[" + strings.Join(messages[:n], ",") + "]" }
+	first := d.post("ann", path, list(2), "Idempotency-Key", "k")
+	again := d.post("ann", path, list(2), "Idempotency-Key", "k")
+	if first.body != again.body || again.header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("again %s", again.body)
+	}
+	want(t, d.post("ann", path, list(3), "Idempotency-Key", "k"), 422, "idempotency_mismatch")
+	for n, added := range map[int]int64{2: 0, 4: 2} {
+		if n == 4 {
+			continue
+		}
+		if a := as[importReply](t, d.post("ann", path, list(n))); a.Imported != added {
+			t.Errorf("%d messages: %+v", n, a)
+		}
+	}
+	longer := as[importReply](t, d.post("ann", path, list(4)))
+	if longer.Imported != 2 || longer.LastSeq != 4 || len(longer.Skipped) != 2 || longer.Skipped[0].Index != 0 {
+		t.Errorf("longer: %+v", longer)
+	}
+	if a := as[importReply](t, d.post("ann", path, list(4))); a.Imported != 0 || !slices.EqualFunc(a.Skipped, []int{0, 1, 2, 3}, func(s pipeline.Skipped, i int) bool { return s.Index == i }) {
+		t.Errorf("again: %+v", a)
+	}
+}
+
+func TestAnImportTellsWhatProjectionAltered(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	got := d.post("ann", importToX+"?format=openai", `[{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"a\":\"canary-value\"}"}}]}]`)
+	if got.body != `{"imported":1,"skipped":[],"repaired":[],"last_seq":1,"changed":{"redacted":1}}` {
+		t.Errorf("got %s", got.body)
+	}
+}
