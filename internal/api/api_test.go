@@ -86,7 +86,18 @@ func (l failingLog) View(ctx context.Context) (history.View, error) {
 	if err := l.e.failing("view"); err != nil {
 		return nil, err
 	}
-	return l.Log.View(ctx)
+	v, err := l.Log.View(ctx)
+	return failingView{v, l.e}, err
+}
+
+type failingView struct {
+	history.View
+	e *engine
+}
+
+func (v failingView) Close() {
+	_ = v.e.failing("close")
+	v.View.Close()
 }
 
 func (l failingLog) Append(ctx context.Context, b history.Batch) (history.Receipt, error) {
@@ -125,6 +136,19 @@ var people = map[string][4]string{
 
 func newDaemon(t testing.TB, policy projection.Options, change ...func(*Options)) *daemon {
 	t.Helper()
+	d := newHandler(t, policy, change...)
+	d.server = httptest.NewUnstartedServer(d.handler)
+	d.server.Config.DisableGeneralOptionsHandler = true
+	d.server.Start()
+	t.Cleanup(d.server.Close)
+	d.url, d.host = d.server.URL, d.server.Listener.Addr().String()
+	d.doc = openDocument(t)
+	return d
+}
+
+// newHandler is a daemon that nobody listens for.
+func newHandler(t testing.TB, policy projection.Options, change ...func(*Options)) *daemon {
+	t.Helper()
 	d := &daemon{t: t, disk: crashfs.New(), reg: prometheus.NewRegistry(), logs: &lockedBuffer{}, tokens: map[string]string{}, now: &atomic.Pointer[time.Time]{}}
 	d.setTime(time.Now())
 	d.file = identity.OpenFile(d.disk, "callers.json")
@@ -154,12 +178,6 @@ func newDaemon(t testing.TB, policy projection.Options, change ...func(*Options)
 	}
 	d.handler, err = New(o)
 	must(t, err)
-	d.server = httptest.NewUnstartedServer(d.handler)
-	d.server.Config.DisableGeneralOptionsHandler = true
-	d.server.Start()
-	t.Cleanup(d.server.Close)
-	d.url, d.host = d.server.URL, d.server.Listener.Addr().String()
-	d.doc = openDocument(t)
 	return d
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/maypok86/otter/v2"
 
 	"historyd/internal/history"
+	"historyd/internal/identity"
 	"historyd/internal/pipeline"
 	"historyd/internal/wire"
 )
@@ -125,11 +126,11 @@ func (c *replayCache) keep(ctx context.Context, p *pipeline.Pipeline, conv pipel
 // forget drops what is kept of a conversation; it is called after the clear.
 func (c *replayCache) forget(conv pipeline.Conversation) { c.cache.Invalidate(conv) }
 
-// forgetAll is forget for all conversations of the scope of any.
-func (c *replayCache) forgetAll(any pipeline.Conversation) {
+// forgetAll is forget for all conversations of the scope.
+func (c *replayCache) forgetAll(scope identity.Scope) {
 	var gone []pipeline.Conversation
 	for conv := range c.cache.Keys() {
-		if conv.Scope == any.Scope {
+		if conv.Scope == scope {
 			gone = append(gone, conv)
 		}
 	}

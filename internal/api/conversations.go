@@ -1,13 +1,13 @@
 package api
 
 import (
+	"context"
 	"encoding/json/jsontext"
 	"errors"
 	"net/http"
 	"time"
 
 	"historyd/internal/history"
-	"historyd/internal/pipeline"
 )
 
 // conversationReply is an item of the list, and with a summary the conversation by itself.
@@ -88,7 +88,9 @@ func (s *server) listConversations(x *exchange, r *http.Request) error {
 	if given && cursor == "" {
 		return badParameter("cursor", "must be the next of an earlier page")
 	}
-	page, err := s.pipeline.List(r.Context(), x.visitor.scope, cursor, int(limit))
+	ctx, cancel := context.WithTimeout(r.Context(), deadline)
+	defer cancel()
+	page, err := s.pipeline.List(ctx, x.visitor.scope, cursor, int(limit))
 	if errors.Is(err, history.ErrNotFound) {
 		return badParameter("cursor", "must be the next of an earlier page; begin again without one")
 	}
@@ -135,7 +137,7 @@ func (s *server) clearAll(x *exchange, r *http.Request) error {
 	}
 	err := s.pipeline.ClearAll(r.Context(), x.visitor.scope)
 	// Some may be gone even when not all are.
-	s.replays.forgetAll(pipeline.Conversation{Scope: x.visitor.scope})
+	s.replays.forgetAll(x.visitor.scope)
 	if err != nil {
 		return err
 	}

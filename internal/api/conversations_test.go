@@ -9,17 +9,15 @@ import (
 	"testing"
 
 	"historyd/internal/identity"
-	"historyd/internal/pipeline"
 	"historyd/internal/projection"
 )
 
-// pipelineScope is some conversation of a caller.
-func pipelineScope(d *daemon, name string) pipeline.Conversation {
+func (d *daemon) caller(name string) identity.Caller {
 	d.t.Helper()
 	p := people[name]
 	c, err := identity.NewCaller(p[0], p[1], p[2], p[3])
 	must(d.t, err)
-	return pipeline.Conversation{Scope: c.Scope()}
+	return c
 }
 
 func TestOneCallerSeesNothingOfAnother(t *testing.T) {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -62,6 +63,7 @@ func TestEveryCodeIsReached(t *testing.T) {
 		{code: "damaged_transcript", r: request{method: "GET", path: replayOfX}, op: "state", err: history.ErrDamaged},
 		{code: "unavailable", r: post(hello), op: "append", err: history.ErrUnavailable},
 		{code: "unavailable", r: post(hello), op: "append", err: history.ErrClosed},
+		{code: "unavailable", r: post(hello), op: "append", err: context.DeadlineExceeded},
 		{code: "disk_full", r: post(hello), op: "append", err: fmt.Errorf("%w: %w", history.ErrFull, syscall.ENOSPC)},
 	} {
 		d.failWith(tt.op, 0, tt.err)

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,7 +24,7 @@ import (
 func everyPath(d *daemon) []request {
 	list := []request{
 		{method: "GET", path: "/"}, {method: "GET", path: "/nowhere"}, {method: "OPTIONS", path: "/v1/conversations"},
-		{method: "PUT", path: "/v1/whoami"}, {method: "FOO", path: "/healthz"}, {method: "GET", path: "/debug/pprof/"},
+		{method: "PUT", path: "/v1/whoami"}, {method: "FOO", path: "/healthz"}, {method: "GET", path: "/debug/pprof/"}, {method: "GET", path: "/health%7A"},
 	}
 	for path, item := range d.doc.Paths.Map() {
 		for method := range item.Operations() {
@@ -247,8 +248,8 @@ func TestAUnixSocketKnowsItsPeers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
 	must(t, err)
-	var peer uint32
-	srv := &http.Server{Handler: d.handler, ConnContext: func(ctx context.Context, _ net.Conn) context.Context { return WithPeer(ctx, peer) }}
+	var peer atomic.Uint32
+	srv := &http.Server{Handler: d.handler, ConnContext: func(ctx context.Context, _ net.Conn) context.Context { return WithPeer(ctx, peer.Load()) }}
 	go func() { _ = srv.Serve(l) }()
 	defer srv.Close()
 	for _, tt := range []struct {
@@ -265,7 +266,7 @@ func TestAUnixSocketKnowsItsPeers(t *testing.T) {
 		{"no credentials", 1<<32 - 1, "", "unauthenticated"},
 		{"any host will do here", uid, "Origin: http://x\r\n", `"id":"peer"`},
 	} {
-		peer = tt.uid
+		peer.Store(tt.uid)
 		res := raw(t, "unix", path, "GET /v1/whoami HTTP/1.1\r\nHost: whatever\r\n"+tt.header+"Connection: close\r\n\r\n")
 		var b strings.Builder
 		_, err := bufio.NewReader(res.Body).WriteTo(&b)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -119,16 +120,18 @@ func (s *server) replay(x *exchange, r *http.Request, c pipeline.Conversation, w
 		x.Header()["Etag"] = []string{version}
 		return cached, x.send(http.StatusOK, jsonType, body)
 	}
+	ctx, cancel := context.WithTimeout(r.Context(), deadline)
+	defer cancel()
 	ask := pipeline.Ask{MaxTokens: want.maxTokens}
-	rep, err := s.pipeline.Replay(r.Context(), c, ask)
+	rep, err := s.pipeline.Replay(ctx, c, ask)
 	if errors.Is(err, history.ErrGone) {
-		rep, err = s.pipeline.Replay(r.Context(), c, ask)
+		rep, err = s.pipeline.Replay(ctx, c, ask)
 	}
 	if err != nil {
 		return "", err
 	}
 	body := appendReplay(nil, c, want.format, rep)
-	s.replays.keep(r.Context(), s.pipeline, c, rep.State, want, body)
+	s.replays.keep(ctx, s.pipeline, c, rep.State, want, body)
 	x.Header()["Etag"] = []string{rep.State.ETag()}
 	return rendered, x.send(http.StatusOK, jsonType, body)
 }

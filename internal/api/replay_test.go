@@ -62,7 +62,7 @@ func TestReplaysAreTheSameBytesAndGrowByASuffix(t *testing.T) {
 			case 1:
 				again = d.post("ann", conversation+"/replay", fmt.Sprintf(`{"format":%q}`, format))
 			default:
-				d.handler.(*server).replays.forgetAll(pipelineScope(d, "ann"))
+				d.handler.(*server).replays.forgetAll(d.caller("ann").Scope())
 				again = d.get("ann", conversation+"/replay?mode=text&format="+format)
 			}
 			if again.body != first.body || again.header.Get("ETag") != first.header.Get("ETag") {
@@ -219,6 +219,25 @@ func TestNoReplayIsServedFromBeforeAChange(t *testing.T) {
 	want(t, d.send(request{method: "DELETE", path: "/v1/conversations", caller: "ann"}), 204, "")
 	for conv := range cache.cache.Keys() {
 		t.Errorf("the cache holds %s after all were cleared", conv.Name)
+	}
+}
+
+func TestAReplayThatWasReadBeforeAClearIsNotKeptAfterIt(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	d.say("ann", "x", "canary")
+	clear := func(op string) error {
+		if op == "close" {
+			d.engine.fail.Store(nil)
+			want(t, d.send(request{method: "DELETE", path: "/v1/conversations/x", caller: "ann"}), 204, "")
+		}
+		return nil
+	}
+	d.engine.fail.Store(&clear)
+	if got := d.get("ann", replayOfX); !strings.Contains(got.body, "canary") {
+		t.Errorf("got %s", got.body)
+	}
+	for conv := range d.handler.(*server).replays.cache.Keys() {
+		t.Errorf("the cache holds %s after the clear", conv.Name)
 	}
 }
 

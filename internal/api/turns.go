@@ -1,7 +1,9 @@
 package api
 
 import (
+	"context"
 	"net/http"
+	"time"
 
 	"historyd/internal/history"
 	"historyd/internal/pipeline"
@@ -29,6 +31,10 @@ type changeReply struct {
 	Reason        string `json:"reason,omitempty"`
 	OriginalChars int64  `json:"original_chars,omitzero"`
 }
+
+// deadline is how long an append or a look into the record may take. It stops
+// nobody but the one who waits: what was begun may still be committed.
+const deadline = time.Minute
 
 // postTurns serves POST /v1/conversations/{c}/turns.
 func (s *server) postTurns(x *exchange, r *http.Request) error {
@@ -63,7 +69,9 @@ func (s *server) postTurns(x *exchange, r *http.Request) error {
 		return err
 	}
 	turn.Messages, turn.Categories = a.Messages, a.Categories
-	done, err := s.pipeline.Record(r.Context(), c, turn)
+	ctx, cancel := context.WithTimeout(r.Context(), deadline)
+	defer cancel()
+	done, err := s.pipeline.Record(ctx, c, turn)
 	if err != nil {
 		return err
 	}

@@ -73,6 +73,9 @@ func TestImportAddsOnlyWhatIsNew(t *testing.T) {
 	if longer.Added != int64(len(doc)-30) || len(longer.Skipped) != 30 {
 		t.Errorf("longer: %+v", longer)
 	}
+	if part := b.load(c, Document{Mode: history.Extend, Messages: doc[4:]}); part.Added != 0 {
+		t.Errorf("a part of it: %d messages added", part.Added)
+	}
 	seen := map[string]bool{}
 	for _, m := range b.stored(c) {
 		if seen[m.ID] || !strings.HasPrefix(m.ID, "imp_") || len(m.ID) != 36 {
