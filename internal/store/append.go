@@ -32,7 +32,7 @@ type pending struct {
 var errRetry = errors.New("the transcript is gone, another may begin")
 
 // Append implements history.Log. Concurrent appends to one conversation share a
-// write and a sync: the first to come leads, and commits all that wait.
+// write and a sync: a leader commits all that wait.
 func (l *log) Append(ctx context.Context, b history.Batch) (history.Receipt, error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -67,44 +67,44 @@ const maxGroup = 256
 
 func (t *transcript) enqueue(p *pending) {
 	t.queueMu.Lock()
+	defer t.queueMu.Unlock()
 	t.queue = append(t.queue, p)
-	lead := !t.leading
-	t.leading = true
-	t.queueMu.Unlock()
-	if lead {
-		t.lead(p)
+	if !t.leading {
+		t.leading = true
+		go t.lead() // ends when the queue is empty; who waits may give up, the leader never does
 	}
 }
 
-// lead commits until own is done; if more wait then, a goroutine of their own goes
-// on, which ends when the queue is empty.
-func (t *transcript) lead(own *pending) {
+// lead commits, group by group, until nobody waits.
+func (t *transcript) lead() {
 	for {
-		t.change.Lock()
-		t.queueMu.Lock()
-		n := min(len(t.queue), maxGroup)
-		group := slices.Clone(t.queue[:n])
-		t.queue = slices.Delete(t.queue, 0, n)
-		t.queueMu.Unlock()
-		t.commitGroup(group)
-		t.change.Unlock()
-		mine := false
+		_ = t.change.lock(context.Background())
+		group := t.nextGroup()
+		if group != nil {
+			t.commitGroup(group)
+		}
+		t.change.unlock()
+		if group == nil {
+			return
+		}
 		for _, p := range group {
-			mine = mine || p == own
 			close(p.done)
 		}
-		t.queueMu.Lock()
-		if len(t.queue) == 0 {
-			t.leading = false
-			t.queueMu.Unlock()
-			return
-		}
-		t.queueMu.Unlock()
-		if mine {
-			go t.lead(nil)
-			return
-		}
 	}
+}
+
+// nextGroup takes from the queue what is to be committed next; nil ends the leader.
+func (t *transcript) nextGroup() []*pending {
+	t.queueMu.Lock()
+	defer t.queueMu.Unlock()
+	if len(t.queue) == 0 {
+		t.leading = false
+		return nil
+	}
+	n := min(len(t.queue), maxGroup)
+	group := slices.Clone(t.queue[:n])
+	t.queue = slices.Delete(t.queue, 0, n)
+	return group
 }
 
 // commitGroup makes the batches of the group durable with one write and one sync.
@@ -143,11 +143,8 @@ func (t *transcript) commitGroup(group []*pending) {
 	t.publish(d)
 }
 
-func (t *transcript) ended() bool {
-	t.files.mu.RLock()
-	defer t.files.mu.RUnlock()
-	return t.files.gone
-}
+// ended reports whether the transcript may not be written to any more. t.change is held.
+func (t *transcript) ended() bool { return t.retired || t.files.ended() }
 
 // failure remembers and counts a failed group.
 func (t *transcript) failure(err error) error {
@@ -162,7 +159,6 @@ func (t *transcript) failure(err error) error {
 	}
 	t.store.metrics.failures.WithLabelValues(class).Inc()
 	t.store.outcome(t.key, err, snap.failed)
-	t.store.log.Error("a commit failed", "scope", t.key.scope, "conversation", shortName(t.dir), "class", class, "error", err)
 	return err
 }
 
@@ -174,6 +170,7 @@ func (t *transcript) publish(d *draft) {
 	if t.keys != nil {
 		t.keys.take(d.keys, d.snap.totals.Keyed)
 	}
+	t.recent.take(d.staged, d.snap.totals.FoldedSeq)
 	m := t.store.metrics
 	m.commits.Add(float64(d.commits))
 	m.messages.Add(float64(d.messages))
@@ -231,13 +228,10 @@ func (t *transcript) writeSegment(d *draft) error {
 	}
 	path := t.files.path(d.seg)
 	f, err := fsys.Create(path)
-	if errors.Is(err, fs.ErrExist) {
-		// An earlier attempt left it. Its number is spent.
+	if err != nil {
+		// The file may be there all the same: its number is spent.
 		t.files.burn(d.seg)
 		t.poison()
-		return fmt.Errorf("make the segment: %w", err)
-	}
-	if err != nil {
 		return fmt.Errorf("make the segment: %w", err)
 	}
 	_, err = f.WriteAt(d.buf, 0)
@@ -271,6 +265,7 @@ func (t *transcript) poison() {
 	snap := *old
 	snap.failed, snap.begin = true, true
 	t.state.Store(&snap)
+	t.store.doubt(t.key)
 	t.store.metrics.poisonings.Inc()
 }
 
@@ -337,6 +332,7 @@ func (t *transcript) quarantine(snap *snapshot) error {
 		return err
 	}
 	if err := t.cutBack(f, snap.off); err != nil {
+		t.poison()
 		return fmt.Errorf("cut a torn line: %w", err)
 	}
 	snap.torn = 0

@@ -180,9 +180,7 @@ func (k *chain) segment(n int, size int64, newest bool) error {
 	}
 	k.sum64(size)
 	s := newScanner(k.files.reader(n), 0, end)
-	if k.begun {
-		s.prev, s.chained = k.sum, true
-	}
+	s.chain = chained{k.sum, k.begun}
 	first, goodEnd := true, int64(0)
 	var bad []item
 	for {
@@ -246,6 +244,9 @@ func (k *chain) line(n int, it item, first bool) {
 		k.found(n, "damage", "the first line is no header")
 	case c.Header != nil:
 		k.identity(n, c.Header)
+		for _, lost := range c.Header.Lost {
+			k.report(Finding{k.files.path(lost), "damage", "no line of it could be read when the record went on"})
+		}
 		if before := c.Header.After.Segment; before != k.segmentBefore {
 			k.found(n, "damage", "segment %d, which it continues, is missing", before)
 		}

@@ -1,12 +1,15 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	"historyd/internal/durable"
@@ -20,38 +23,58 @@ func (l *log) Clear(ctx context.Context) error {
 	for {
 		t, err := s.acquire(ctx, l.key)
 		if errors.Is(err, history.ErrClosed) || ctx.Err() != nil {
-			return errors.Join(err, ctx.Err())
+			return cmp.Or(ctx.Err(), err)
 		}
+		done := false
 		if err != nil {
 			// What cannot be loaded can still be cleared.
-			t = newTranscript(s, l.key, s.dirOf(l.key))
-			return s.clear(t)
-		}
-		t.change.Lock()
-		if t.ended() {
-			t.change.Unlock()
+			done, err = s.clear(l.key, nil)
+		} else {
+			done, err = t.clear(ctx)
 			s.release(t)
-			continue
 		}
-		err = s.clear(t)
-		t.change.Unlock()
-		s.release(t)
-		return err
+		if done {
+			return err
+		}
 	}
 }
 
-// clear ends the transcript and removes its directory. t.change is held.
-func (s *Store) clear(t *transcript) error {
-	s.discardTranscript(t)
-	if err := s.removeConversation(t.dir); err != nil {
-		err = classify(err)
-		s.outcome(t.key, err, false)
-		return err
+func (t *transcript) clear(ctx context.Context) (done bool, err error) {
+	if err := t.change.lock(ctx); err != nil {
+		return true, err
 	}
-	s.catalogues.remove(t.key)
+	defer t.change.unlock()
+	if t.ended() {
+		return false, nil
+	}
+	return t.store.clear(t.key, t)
+}
+
+// clear removes a conversation, whose transcript is t if it could be loaded; t.change
+// is then held. Not done when somebody else was quicker to open it.
+func (s *Store) clear(key transcriptKey, t *transcript) (done bool, err error) {
+	place, ok := s.reserve(key, t)
+	if !ok {
+		return false, nil
+	}
+	defer s.vacate(place)
+	if t != nil {
+		s.endReads(t)
+	}
+	err = s.removeConversation(s.dirOf(key))
+	if err == nil {
+		err = s.dropLeft(key)
+	}
+	if err != nil {
+		err = classify(err)
+		s.doubt(key)
+		s.outcome(key, err, false)
+		return true, err
+	}
+	s.catalogues.remove(key)
 	s.metrics.clears.Inc()
-	s.outcome(t.key, nil, false)
-	return nil
+	s.outcome(key, nil, false)
+	return true, nil
 }
 
 // removeConversation moves a directory to the trash, makes that durable, and
@@ -95,7 +118,13 @@ func (s *Store) confirmAbsent(dir string) error {
 	if err := s.fsys.SyncDir(path.Dir(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("sync the caller's directory: %w", err)
 	}
-	return s.emptyTrash()
+	if err := s.emptyTrash(); err != nil {
+		return err
+	}
+	if err := s.fsys.SyncDir(trashName); err != nil {
+		return fmt.Errorf("sync the trash: %w", err)
+	}
+	return nil
 }
 
 func (s *Store) emptyTrash() error {
@@ -104,7 +133,8 @@ func (s *Store) emptyTrash() error {
 		return fmt.Errorf("list the trash: %w", err)
 	}
 	for _, e := range entries {
-		if err := durable.RemoveAll(s.fsys, trashName+"/"+e.Name); err != nil {
+		// A clear under way may be removing the same.
+		if err := durable.RemoveAll(s.fsys, trashName+"/"+e.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("empty the trash: %w", err)
 		}
 	}
@@ -179,16 +209,31 @@ func (s *Store) ClearAll(ctx context.Context, scope identity.Scope) error {
 			continue
 		}
 		name, err := s.nameOf(scope, e.Name)
-		if err != nil && !errors.Is(err, history.ErrDamaged) {
-			return classify(err)
-		}
-		if err == nil {
+		switch {
+		case err == nil:
 			err = s.Log(scope, name).Clear(ctx)
-		} else {
-			err = classify(s.removeConversation(dir + "/" + e.Name))
+		case errors.Is(err, history.ErrDamaged), errors.Is(err, durable.ErrUnsafe):
+			err = s.removeConversation(dir + "/" + e.Name)
+		case errors.Is(err, fs.ErrNotExist):
+			err = nil // cleared meanwhile
 		}
 		if err != nil {
-			return err
+			return classify(err)
+		}
+	}
+	return classify(s.dropLeftOf(scope))
+}
+
+// dropLeftOf removes what imports to a caller's conversations have left.
+func (s *Store) dropLeftOf(scope identity.Scope) error {
+	s.mu.Lock()
+	keys := slices.Collect(maps.Keys(s.left))
+	s.mu.Unlock()
+	for _, key := range keys {
+		if key.scope == scope {
+			if err := s.dropLeft(key); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -62,8 +62,11 @@ type header struct {
 	CreatedAt       string `json:"created_at"`
 	// After is where the record before this segment ends: what lies between there
 	// and here was never acknowledged, or is the damage that made this segment begin.
-	After place  `json:"after"`
-	Salt  string `json:"salt"` // random: makes the checksums of the segment unguessable
+	After place `json:"after"`
+	// Lost lists the segments between After and this one in which no line could be
+	// read: they may have held acknowledged messages.
+	Lost []int  `json:"lost,omitempty"`
+	Salt string `json:"salt"` // random: makes the checksums of the segment unguessable
 }
 
 // totals is carried by every line: enough to know the conversation from its last one.
@@ -132,6 +135,9 @@ func (s *summary) value() *history.Summary {
 	return &history.Summary{Lines: s.Lines, ThroughSeq: s.ThroughSeq, Turns: s.Turns, Messages: s.Messages,
 		Omitted: s.Omitted, At: parseTime(s.At), Source: s.Source}
 }
+
+// stored is a time as it will be read back.
+func stored(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
 func parseTime(s string) time.Time {
 	t, _ := time.Parse(time.RFC3339Nano, s)

@@ -57,12 +57,12 @@ func (d *draft) start(created string) {
 	c := &commit{
 		Header: &header{Version: formatVersion, Kind: string(k.scope.Kind()), Caller: k.scope.ID(),
 			PermissionScope: k.scope.PermissionScope(), Conversation: k.name, CreatedAt: s.totals.Created,
-			After: after, Salt: randomHex(8)},
+			After: after, Lost: s.lost, Salt: randomHex(8)},
 		First: s.last + 1, Last: s.last, ID: s.id, At: t.now(), Prev: checksum(s.sum), Totals: s.totals,
 	}
 	d.snap.when = c.At
 	d.line(c)
-	d.snap.newline, d.snap.begin, d.snap.newLife = false, false, false
+	d.snap.newline, d.snap.begin, d.snap.newLife, d.snap.lost = false, false, false, nil
 }
 
 func (t *transcript) now() string { return t.store.now().UTC().Format(history.TimeFormat) }
@@ -99,11 +99,14 @@ func (d *draft) add(b history.Batch) (history.Receipt, error) {
 	return d.commit(entryOf(b))
 }
 
+// epochNow is the epoch that State would tell.
 func (d *draft) epochNow() string {
 	if !d.snap.exists && len(d.buf) == 0 {
 		return ""
 	}
-	return d.snap.totals.Epoch
+	snap := d.snap
+	snap.exists = true
+	return d.t.history(&snap).Epoch
 }
 
 // newEntry is what one line is made of.
@@ -124,7 +127,7 @@ func entryOf(b history.Batch) newEntry {
 
 // commit appends the line of an entry.
 func (d *draft) commit(e newEntry) (history.Receipt, error) {
-	now := d.t.store.now().UTC()
+	now := stored(d.t.store.now())
 	at := now.Format(history.TimeFormat)
 	if e.created == "" {
 		e.created = at
@@ -144,6 +147,7 @@ func (d *draft) commit(e newEntry) (history.Receipt, error) {
 		if !e.keepIDs || m.At.IsZero() {
 			m.At = now
 		}
+		m.At = stored(m.At) // a folder must see what a reader will see
 		m.Seq = c.Last
 		if i > 0 {
 			c.Messages = append(c.Messages, ',')
@@ -201,12 +205,9 @@ func (d *draft) window() history.Window {
 // there, the append goes on.
 func (d *draft) fold(c *commit, folder history.Folder, before history.Window) {
 	after := history.Window{Turns: c.Totals.Turns - c.Totals.FoldedTurns, Messages: c.Last - c.Totals.FoldedSeq}
-	if !folder.Due(before, after) {
-		return
-	}
 	var starts []int64 // seqs at which turns begin
 	window := d.unfolded(c.Totals.FoldedSeq, &starts)
-	next, err := d.callFold(folder, window)
+	next, err := d.callFold(folder, before, after, window)
 	if err != nil {
 		d.t.store.log.Warn("a fold failed", "scope", d.t.key.scope, "conversation", shortName(d.t.dir), "error", err)
 		return
@@ -228,12 +229,15 @@ func (d *draft) fold(c *commit, folder history.Folder, before history.Window) {
 }
 
 // callFold keeps a panic of the folder from failing an append.
-func (d *draft) callFold(folder history.Folder, window iter.Seq2[history.Message, error]) (next *history.Summary, err error) {
+func (d *draft) callFold(folder history.Folder, before, after history.Window, window iter.Seq2[history.Message, error]) (next *history.Summary, err error) {
 	defer func() {
 		if recover() != nil {
 			next, err = nil, errFoldPanicked
 		}
 	}()
+	if !folder.Due(before, after) {
+		return nil, nil
+	}
 	return folder.Fold(d.snap.summary, window)
 }
 
@@ -249,7 +253,12 @@ func (d *draft) unfolded(seq int64, starts *[]int64) iter.Seq2[history.Message, 
 			return yield(m, nil)
 		}
 		onDisk := d.t.state.Load()
-		for r, err := range d.t.records(onDisk, seq+1, onDisk.last) {
+		recent := d.t.recent.messages
+		through := onDisk.last // of what has to be read
+		if len(recent) > 0 {
+			through = recent[0].Seq - 1
+		}
+		for r, err := range d.t.records(onDisk, seq+1, through) {
 			if err != nil {
 				yield(history.Message{}, err)
 				return
@@ -263,9 +272,11 @@ func (d *draft) unfolded(seq int64, starts *[]int64) iter.Seq2[history.Message, 
 				return
 			}
 		}
-		for _, m := range d.staged {
-			if m.Seq > seq && m.Seq > onDisk.last && !emit(m) {
-				return
+		for _, list := range [][]history.Message{recent, d.staged} {
+			for _, m := range list {
+				if m.Seq > seq && !emit(m) {
+					return
+				}
 			}
 		}
 	}

@@ -113,8 +113,9 @@ func frameIs(line []byte) (sum uint32, ok bool) {
 // framesIn finds the whole frames in a stretch that is not itself one: lines glued
 // together, or a line behind a torn one. Each must continue the chain, so that no
 // frame can be smuggled in as the text of a message: nobody outside knows the
-// checksums of a segment, whose header holds random bits.
-func framesIn(stretch []byte, prev uint32) (found []located) {
+// checksums of a segment, whose header holds random bits. At the beginning of a
+// segment there is no text yet, and its header begins a chain.
+func framesIn(stretch []byte, chain chained, beginning bool) (found []located) {
 	for at := 0; ; {
 		i := bytes.Index(stretch[at:], []byte(frameCRC))
 		if i < 0 {
@@ -129,9 +130,13 @@ func framesIn(stretch []byte, prev uint32) (found []located) {
 		if !ok {
 			continue
 		}
-		if c, err := parseCommit(stretch[end-n : end]); err == nil && uint32(c.Prev) == prev {
+		c, err := parseCommit(stretch[end-n : end])
+		if err != nil {
+			continue
+		}
+		if chain.known && uint32(c.Prev) == chain.sum || beginning && end == n && c.Header != nil {
 			found = append(found, located{end - n, end, sum})
-			prev = sum
+			chain = chained{sum, true}
 		}
 	}
 }
@@ -140,6 +145,17 @@ func framesIn(stretch []byte, prev uint32) (found []located) {
 type located struct {
 	start, end int
 	sum        uint32
+}
+
+// frameLen tells how long the frame is that begins as head does.
+func frameLength(head []byte) (int, bool) {
+	rest, ok := bytes.CutPrefix(head, []byte(frameHead))
+	digits, _, comma := bytes.Cut(rest[:min(len(rest), 12)], []byte(","))
+	n, err := strconv.Atoi(string(digits))
+	if !ok || !comma || err != nil || n < 0 {
+		return 0, false
+	}
+	return len(frameHead) + 2*len(digits) + 1 + n + len(frameLen) + len(frameCRC) + crcDigits + len(frameClose), true
 }
 
 // torn reports whether tail, which follows the last whole line of a segment, is

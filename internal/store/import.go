@@ -32,17 +32,23 @@ func (l *log) Import(ctx context.Context, imp history.Import) (history.Receipt, 
 		if err != nil {
 			return history.Receipt{}, err
 		}
-		t.change.Lock()
-		if t.ended() {
-			t.change.Unlock()
-			l.store.release(t)
-			continue
-		}
-		receipt, err := t.takeImport(ctx, imp)
-		t.change.Unlock()
+		receipt, err := t.lockedImport(ctx, imp)
 		l.store.release(t)
-		return receipt, err
+		if err != errRetry {
+			return receipt, err
+		}
 	}
+}
+
+func (t *transcript) lockedImport(ctx context.Context, imp history.Import) (history.Receipt, error) {
+	if err := t.change.lock(ctx); err != nil {
+		return history.Receipt{}, err
+	}
+	defer t.change.unlock()
+	if t.ended() {
+		return history.Receipt{}, errRetry
+	}
+	return t.takeImport(ctx, imp)
 }
 
 // takeImport decides what an import has to do. t.change is held.
@@ -93,33 +99,54 @@ type build struct {
 }
 
 func (b *build) run(ctx context.Context) (history.Receipt, error) {
-	swapped := false
 	err := b.prepare()
 	if err == nil {
 		err = b.take(ctx)
 	}
-	if err == nil && b.receipt.Added == 0 && b.imp.Mode == history.Extend {
+	switch {
+	case err != nil:
+		b.abandon()
+		return history.Receipt{}, err
+	case b.receipt.Added == 0 && b.imp.Mode == history.Extend:
 		b.abandon()
 		return b.nothingNew()
 	}
-	if err == nil {
-		swapped, err = b.swap()
-	}
-	if err != nil && !swapped {
+	return b.install()
+}
+
+// install puts the new record in the place of the old one. While that is done nobody
+// opens either. Views of a record that was extended are read on: their segments are
+// in the new one, under the same names.
+func (b *build) install() (history.Receipt, error) {
+	s := b.t.store
+	if err := s.fsys.SyncDir(b.dir); err != nil {
+		b.failed = true
 		b.abandon()
-		return history.Receipt{}, err
+		return history.Receipt{}, fmt.Errorf("sync an import: %w", err)
 	}
-	if b.made != nil {
-		b.made.files.end()
+	place, ok := s.reserve(b.t.key, b.t)
+	if !ok {
+		b.abandon()
+		return history.Receipt{}, history.ErrClosed
 	}
-	b.t.store.discardTranscript(b.t)
-	if err != nil {
+	defer s.vacate(place)
+	b.made.files.end()
+	if b.imp.Mode == history.Extend {
+		s.retire(b.t)
+	} else {
+		s.endReads(b.t)
+	}
+	if err := b.swap(); err != nil {
+		// Which of the two has the name is for the next to find out.
+		b.failed = true
+		s.doubt(b.t.key)
+		s.noteLeft(b.t.key, leftover{b.dir, b.note})
 		return history.Receipt{}, err
 	}
 	b.tidy()
-	b.t.store.catalogues.touch(b.t.key, b.d.snap.id)
-	b.t.store.metrics.messages.Add(float64(b.receipt.Added))
-	b.t.store.outcome(b.t.key, nil, false)
+	s.catalogues.touch(b.t.key, b.d.snap.id)
+	s.metrics.messages.Add(float64(b.receipt.Added))
+	s.outcome(b.t.key, nil, false)
 	return b.receipt, nil
 }
 
@@ -285,15 +312,10 @@ func (b *build) writeOut() error {
 	return nil
 }
 
-// swap puts the new record in its place. Once that may have happened the old
-// transcript is of no use, whatever the error.
-func (b *build) swap() (begun bool, err error) {
+// swap gives the new record the name, durably. After an error either may have it.
+func (b *build) swap() error {
 	fsys := b.t.store.fsys
-	b.failed = true
-	if err := fsys.SyncDir(b.dir); err != nil {
-		return false, fmt.Errorf("sync an import: %w", err)
-	}
-	_, err = fsys.ReadDir(b.t.dir)
+	_, err := fsys.ReadDir(b.t.dir)
 	switch {
 	case err == nil:
 		err = fsys.Exchange(b.dir, b.t.dir)
@@ -301,13 +323,12 @@ func (b *build) swap() (begun bool, err error) {
 		err = fsys.Rename(b.dir, b.t.dir)
 	}
 	if err != nil {
-		return true, fmt.Errorf("put an import in its place: %w", err)
+		return fmt.Errorf("put an import in its place: %w", err)
 	}
 	if err := fsys.SyncDir(path.Dir(b.t.dir)); err != nil {
-		return true, fmt.Errorf("sync after an import: %w", err)
+		return fmt.Errorf("sync after an import: %w", err)
 	}
-	b.failed = false
-	return true, nil
+	return nil
 }
 
 // nothingNew answers an import of what is there already. Its key is remembered.
@@ -324,6 +345,7 @@ func (b *build) nothingNew() (history.Receipt, error) {
 		return history.Receipt{}, b.t.failure(err)
 	}
 	b.t.publish(d)
+	b.receipt.Epoch = d.snap.totals.Epoch
 	return b.receipt, nil
 }
 
@@ -334,13 +356,48 @@ func (b *build) abandon() {
 	b.tidy()
 }
 
-// tidy removes the directory that is not wanted. What it leaves, the next start removes.
+// tidy removes the directory that is not wanted. What it leaves, a clear or the next
+// start removes.
 func (b *build) tidy() {
-	err := b.t.store.dropStaging(b.dir)
-	if err == nil {
-		err = b.t.store.fsys.Remove(b.note)
+	s, l := b.t.store, leftover{b.dir, b.note}
+	if err := s.drop(l); err != nil {
+		s.noteLeft(b.t.key, l)
+		s.log.Warn("an import left files, the next start removes them", "error", err)
 	}
-	if err != nil {
-		b.t.store.log.Warn("an import left files, the next start removes them", "error", err)
+}
+
+// leftover is a directory that an import could not remove, and the note of it.
+type leftover struct{ dir, note string }
+
+func (s *Store) drop(l leftover) error {
+	if err := s.dropStaging(l.dir); err != nil {
+		return err
 	}
+	if err := s.fsys.Remove(l.note); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove a note of staging: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) noteLeft(key transcriptKey, l leftover) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left[key] = append(s.left[key], l)
+}
+
+// dropLeft removes what imports to a conversation have left.
+func (s *Store) dropLeft(key transcriptKey) error {
+	s.mu.Lock()
+	left := s.left[key]
+	delete(s.left, key)
+	s.mu.Unlock()
+	for i, l := range left {
+		if err := s.drop(l); err != nil {
+			s.mu.Lock()
+			s.left[key] = append(s.left[key], left[i:]...)
+			s.mu.Unlock()
+			return err
+		}
+	}
+	return nil
 }

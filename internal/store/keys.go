@@ -141,8 +141,8 @@ func (t *transcript) firstReceipt(at place) (history.Receipt, error) {
 	if c.First > c.Last {
 		r.FirstSeq, r.Added = 0, 0
 	}
-	if c.Added > 0 {
-		r.Added = c.Added
+	if c.Added > 0 { // the lines before this one hold what the import added
+		r.FirstSeq, r.Added = c.Last-c.Added+1, c.Added
 	}
 	for rec, err := range recordsOf(c) {
 		if err != nil {

@@ -22,7 +22,13 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, open func() float64) *metrics {
 	auto := promauto.With(reg)
 	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "historyd_store_open_conversations", Help: "Conversations held open."}, open)
+	failures := auto.NewCounterVec(prometheus.CounterOpts{Name: "historyd_store_write_failures_total",
+		Help: "Groups of commits that failed, by what happened: full, or failed."}, []string{"class"})
+	for _, class := range []string{"full", "failed"} {
+		failures.WithLabelValues(class) // from the start, so that the first failure is an increase
+	}
 	return &metrics{
+		failures: failures,
 		commits:  auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_commits_total", Help: "Commits made durable."}),
 		messages: auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_messages_total", Help: "Messages made durable."}),
 		bytes:    auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_written_bytes_total", Help: "Bytes of segments made durable."}),
@@ -30,8 +36,6 @@ func newMetrics(reg prometheus.Registerer, open func() float64) *metrics {
 			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256}}),
 		sync: auto.NewHistogram(prometheus.HistogramOpts{Name: "historyd_store_sync_seconds", Help: "Time of the sync of one segment.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16)}),
-		failures: auto.NewCounterVec(prometheus.CounterOpts{Name: "historyd_store_write_failures_total",
-			Help: "Groups of commits that failed, by what happened: full, or failed."}, []string{"class"}),
 		poisonings:  auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_poisonings_total", Help: "Segments left because a sync or a cut failed."}),
 		quarantines: auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_quarantines_total", Help: "Cut writes put aside."}),
 		damage:      auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_damage_total", Help: "Damaged places found."}),

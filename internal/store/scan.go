@@ -34,9 +34,14 @@ type scanner struct {
 	bufOff  int64 // of buf[0]
 	at      int64 // next byte to look at
 	chunk   int   // bytes of the next read
-	prev    uint32
-	chained bool // prev is known
+	chain   chained
 	pending []item
+}
+
+// chained is the checksum that the next line continues from, if it is known.
+type chained struct {
+	sum   uint32
+	known bool
 }
 
 // Bytes that a scanner reads at once, when it walks and when it probes.
@@ -113,10 +118,10 @@ func (s *scanner) next() (item, error) {
 }
 
 func (s *scanner) follow(it *item) {
-	if prev, ok := prevOf(it.raw); !ok || s.chained && prev != s.prev {
+	if prev, ok := prevOf(it.raw); !ok || s.chain.known && prev != s.chain.sum {
 		it.broken = true
 	}
-	s.prev, s.chained = it.sum, true
+	s.chain = chained{it.sum, true}
 }
 
 func (s *scanner) line() ([]byte, bool, error) {
@@ -138,10 +143,7 @@ func (s *scanner) line() ([]byte, bool, error) {
 
 // salvage splits a line that is no frame into the frames that it holds and what is between.
 func (s *scanner) salvage(bad item) item {
-	var found []located
-	if s.chained {
-		found = framesIn(bad.raw, s.prev)
-	}
+	found := framesIn(bad.raw, s.chain, bad.off == 0)
 	at := 0
 	add := func(from, to int, good bool, sum uint32) {
 		if from < to || good {
@@ -152,7 +154,7 @@ func (s *scanner) salvage(bad item) item {
 		add(at, f.start, false, 0)
 		add(f.start, f.end, true, f.sum)
 		at = f.end
-		s.prev = f.sum
+		s.chain = chained{f.sum, true}
 	}
 	if at < len(bad.raw) || len(found) == 0 {
 		add(at, len(bad.raw), false, 0)

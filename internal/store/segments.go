@@ -198,6 +198,12 @@ func (g *segments) end() {
 	g.open, g.recent = nil, nil
 }
 
+func (g *segments) ended() bool {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.gone
+}
+
 func (g *segments) list() []int {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -301,28 +307,29 @@ func (g *segments) segmentWith(numbers []int, seq int64) (int, error) {
 const linear = 64 << 10
 
 // offsetOf returns the offset from where on a scan of segment n meets the first line
-// whose last seq is at least seq, by halving the stretch [0, end).
-func (g *segments) offsetOf(n int, end, seq int64) (int64, error) {
-	lo, hi := int64(0), end
+// whose last seq is at least seq, by halving the stretch [0, end), and what that scan
+// continues from.
+func (g *segments) offsetOf(n int, end, seq int64) (int64, chained, error) {
+	lo, hi, chain := int64(0), end, chained{}
 	for hi-lo > linear {
 		mid := lo + (hi-lo)/2
 		s := newScanner(g.reader(n), mid, hi)
 		s.chunk = probeChunk
 		it, err := firstGood(s)
 		if err != nil {
-			return 0, err
+			return 0, chain, err
 		}
 		_, last, ok := seqsOf(it.raw)
 		switch {
 		case !it.good || !ok:
 			hi = mid
 		case last < seq:
-			lo = it.end()
+			lo, chain = it.end(), chained{it.sum, true}
 		default:
 			hi = mid
 		}
 	}
-	return lo, nil
+	return lo, chain, nil
 }
 
 // firstGood skips to the next line beginning and then to the first frame; an item

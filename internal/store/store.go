@@ -21,6 +21,8 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -70,20 +72,24 @@ type Store struct {
 	mu      sync.Mutex // guards what follows
 	closed  bool
 	open    map[transcriptKey]*entry
-	idle    *list.List // of *entry, least recently used last
+	idle    *list.List                      // of *entry, least recently used last
+	retired map[transcriptKey][]*transcript // an import took their place; they are read on
 	opened  map[transcriptKey]struct{}
 	failing map[transcriptKey]struct{}
-	last    error // of the newest commit, whatever the conversation
-	untidy  bool  // a clear may have left something half done
+	unsure  map[transcriptKey]struct{} // what is seen of them may not be durable
+	last    error                      // of the newest commit, whatever the conversation
+	untidy  bool                       // a clear may have left something half done
+	left    map[transcriptKey][]leftover
 
 	catalogues catalogues
 }
 
-// entry is a transcript's place in the table of open ones.
+// entry is a transcript's place in the table of open ones. While it is not ready it
+// is being loaded, or its place is reserved.
 type entry struct {
 	t     *transcript
 	ready chan struct{} // closed when loaded
-	err   error         // of the load
+	err   error         // of the load; errRetry when the place was only reserved
 	node  *list.Element // in idle; nil while in use
 }
 
@@ -97,7 +103,8 @@ func Open(o Options) (*Store, error) {
 		return nil, errors.New("store: FS and NewID are required")
 	}
 	s := &Store{fsys: o.FS, newID: o.NewID, now: o.Now, log: o.Logger, segmentBytes: o.SegmentBytes, openFiles: o.OpenFiles,
-		open: map[transcriptKey]*entry{}, idle: list.New(), opened: map[transcriptKey]struct{}{}, failing: map[transcriptKey]struct{}{}}
+		open: map[transcriptKey]*entry{}, idle: list.New(), retired: map[transcriptKey][]*transcript{}, opened: map[transcriptKey]struct{}{},
+		failing: map[transcriptKey]struct{}{}, unsure: map[transcriptKey]struct{}{}, left: map[transcriptKey][]leftover{}}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -166,23 +173,24 @@ func (s *Store) checkFormat() error {
 	return nil
 }
 
-// Close ends all reads and gives the directory free. What was acknowledged is
-// durable already.
+// Close waits for what is being changed, ends all reads and gives the directory
+// free. What was acknowledged is durable already.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
-	entries := make([]*entry, 0, len(s.open))
-	for _, e := range s.open {
-		entries = append(entries, e)
-	}
+	entries := slices.Collect(maps.Values(s.open))
+	retired := slices.Concat(slices.Collect(maps.Values(s.retired))...)
 	s.open = map[transcriptKey]*entry{}
 	s.idle.Init()
 	s.mu.Unlock()
 	for _, e := range entries {
 		<-e.ready
-		e.t.change.Lock()
+		_ = e.t.change.lock(context.Background())
 		e.t.files.end()
-		e.t.change.Unlock()
+		e.t.change.unlock()
+	}
+	for _, t := range retired {
+		t.files.end()
 	}
 	return s.lock.Close()
 }
@@ -207,12 +215,31 @@ func (s *Store) outcome(key transcriptKey, err error, failing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last = err
-	if failing && len(s.failing) < 10_000 {
+	switch {
+	case failing && len(s.failing) < 10_000:
 		s.failing[key] = struct{}{}
-		delete(s.opened, key)
-	} else if !failing {
+	case !failing:
 		delete(s.failing, key)
 	}
+	if err == nil {
+		delete(s.unsure, key)
+	}
+}
+
+// doubt notes that what is seen of a conversation from now on may not be durable,
+// so that the next to open it makes it so. It may cost a sync too much, never too few.
+func (s *Store) doubt(key transcriptKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unsure[key] = struct{}{}
+	delete(s.opened, key)
+}
+
+func (s *Store) isUnsure(key transcriptKey) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, unsure := s.unsure[key]
+	return unsure
 }
 
 // firstOpen reports whether the conversation has not been opened by this process
@@ -222,13 +249,6 @@ func (s *Store) firstOpen(key transcriptKey) bool {
 	defer s.mu.Unlock()
 	_, before := s.opened[key]
 	return !before
-}
-
-func (s *Store) isFailing(key transcriptKey) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, failing := s.failing[key]
-	return failing
 }
 
 const rememberedOpens = 1 << 16
@@ -246,95 +266,146 @@ func (s *Store) dirOf(key transcriptKey) string {
 
 // acquire returns the transcript, loaded, and keeps it open until release.
 func (s *Store) acquire(ctx context.Context, key transcriptKey) (*transcript, error) {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return nil, history.ErrClosed
-	}
-	e, ok := s.open[key]
-	if ok {
-		e.t.refs++
-		if e.node != nil {
-			s.idle.Remove(e.node)
-			e.node = nil
+	for {
+		e, err := s.take(key)
+		if err != nil {
+			return nil, err
 		}
-		s.mu.Unlock()
 		select {
 		case <-e.ready:
 		case <-ctx.Done():
 			s.release(e.t)
 			return nil, ctx.Err()
 		}
-	} else {
-		e = &entry{t: newTranscript(s, key, s.dirOf(key)), ready: make(chan struct{})}
-		e.t.refs = 1
-		s.open[key] = e
-		s.mu.Unlock()
-		e.err = e.t.load(ctx, tailWindow)
-		close(e.ready)
-	}
-	if e.err != nil {
+		if e.err == nil {
+			return e.t, nil
+		}
 		s.discard(e)
-		return nil, e.err
+		if e.err != errRetry {
+			return nil, e.err
+		}
 	}
-	return e.t, nil
+}
+
+// take finds the entry of a transcript, or makes it; it may not be ready yet.
+func (s *Store) take(key transcriptKey) (*entry, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, history.ErrClosed
+	}
+	e, ok := s.open[key]
+	if !ok {
+		e = &entry{t: newTranscript(s, key, s.dirOf(key)), ready: make(chan struct{})}
+		s.open[key] = e
+		go func() { // ends with the load
+			e.err = e.t.load(tailWindow)
+			close(e.ready)
+		}()
+	}
+	e.t.refs++
+	if e.node != nil {
+		s.idle.Remove(e.node)
+		e.node = nil
+	}
+	return e, nil
 }
 
 // release gives a transcript back. Idle ones stay open, up to a number.
 func (s *Store) release(t *transcript) {
-	s.mu.Lock()
-	t.refs--
-	e := s.open[t.key]
-	var victims []*transcript
-	if t.refs == 0 && e != nil && e.t == t {
-		snap := t.state.Load()
-		if snap == nil || !snap.exists {
-			delete(s.open, t.key)
-			victims = append(victims, t)
-		} else {
-			s.noteOpened(t.key)
-			if snap.failed {
-				delete(s.opened, t.key)
-			}
-			e.node = s.idle.PushFront(e)
-			for s.idle.Len() > s.openFiles {
-				old := s.idle.Remove(s.idle.Back()).(*entry)
-				delete(s.open, old.t.key)
-				victims = append(victims, old.t)
-			}
-		}
-	}
-	s.mu.Unlock()
-	for _, v := range victims {
+	for _, v := range s.letGo(t) {
 		v.files.end()
 	}
 }
 
-// discard takes an entry out of the table: it failed to load, or what it stood for
-// is gone. Those that still hold it find it ended.
+// letGo counts a user less, and returns what has to be closed for it.
+func (s *Store) letGo(t *transcript) (victims []*transcript) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.refs--; t.refs > 0 {
+		return nil
+	}
+	e := s.open[t.key]
+	if e == nil || e.t != t {
+		s.retired[t.key] = slices.DeleteFunc(s.retired[t.key], func(r *transcript) bool { return r == t })
+		if len(s.retired[t.key]) == 0 {
+			delete(s.retired, t.key)
+		}
+		return append(victims, t)
+	}
+	snap := t.state.Load()
+	if snap == nil || !snap.exists {
+		delete(s.open, t.key)
+		return append(victims, t)
+	}
+	if !snap.failed {
+		s.noteOpened(t.key)
+	}
+	e.node = s.idle.PushFront(e)
+	for s.idle.Len() > s.openFiles {
+		old := s.idle.Remove(s.idle.Back()).(*entry)
+		delete(s.open, old.t.key)
+		victims = append(victims, old.t)
+	}
+	return victims
+}
+
+// discard takes an entry out of the table: it failed to load. Those that still hold
+// it find it ended.
 func (s *Store) discard(e *entry) {
 	s.mu.Lock()
 	if s.open[e.t.key] == e {
 		delete(s.open, e.t.key)
-		if e.node != nil {
-			s.idle.Remove(e.node)
-			e.node = nil
-		}
 	}
 	s.mu.Unlock()
 	e.t.files.end()
 }
 
-func (s *Store) discardTranscript(t *transcript) {
+// reserve takes a conversation's place in the table from old, or if that is nil from
+// nobody, so that until vacate nobody opens what is about to be moved. False when
+// another has the place, or the store is closed. Who holds old.change keeps it from
+// being evicted meanwhile.
+func (s *Store) reserve(key transcriptKey, old *transcript) (*entry, bool) {
 	s.mu.Lock()
-	e := s.open[t.key]
-	delete(s.opened, t.key)
-	s.mu.Unlock()
-	if e != nil && e.t == t {
-		s.discard(e)
-		return
+	defer s.mu.Unlock()
+	there := s.open[key]
+	if s.closed || old == nil && there != nil || old != nil && (there == nil || there.t != old) {
+		return nil, false
 	}
-	t.files.end()
+	e := &entry{t: newTranscript(s, key, s.dirOf(key)), ready: make(chan struct{}), err: errRetry}
+	s.open[key] = e
+	delete(s.opened, key)
+	return e, true
+}
+
+// vacate gives a reserved place free.
+func (s *Store) vacate(e *entry) {
+	s.mu.Lock()
+	if s.open[e.t.key] == e {
+		delete(s.open, e.t.key)
+	}
+	s.mu.Unlock()
+	close(e.ready)
+}
+
+// retire lets a transcript whose place was reserved be read on by those who have it:
+// an import has put its segments, and more, where they were.
+func (s *Store) retire(t *transcript) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.retired = true
+	s.retired[t.key] = append(s.retired[t.key], t)
+}
+
+// endReads ends all reads of a conversation whose place was reserved.
+func (s *Store) endReads(t *transcript) {
+	s.mu.Lock()
+	ended := append(s.retired[t.key], t)
+	delete(s.retired, t.key)
+	s.mu.Unlock()
+	for _, t := range ended {
+		t.files.end()
+	}
 }
 
 func (s *Store) countOpen() float64 {
@@ -348,7 +419,9 @@ func classify(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, history.ErrGone), errors.Is(err, history.ErrFull), errors.Is(err, history.ErrUnavailable), errors.Is(err, history.ErrDamaged):
+	case errors.Is(err, history.ErrGone), errors.Is(err, history.ErrFull), errors.Is(err, history.ErrUnavailable),
+		errors.Is(err, history.ErrDamaged), errors.Is(err, history.ErrClosed),
+		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
 		return fmt.Errorf("%w: %w", history.ErrFull, err)
