@@ -31,7 +31,7 @@ func methodLabel(method string) string {
 
 // classNames are the values of the label class: those of the status, and one for
 // clients that did not wait for it.
-var classNames = [...]string{"1xx", "2xx", "3xx", "4xx", "5xx", "canceled"}
+var classNames = [...]string{"2xx", "3xx", "4xx", "5xx", "canceled"}
 
 // metrics have labels from closed sets only: no path, name, caller or id.
 type metrics struct {
@@ -128,7 +128,7 @@ func (m *metrics) observe(x *exchange, method string, took time.Duration) {
 	if rt == nil {
 		rt = m.none[refused][methodLabel(method)]
 	}
-	class := max(x.status, 200)/100 - 1
+	class := max(x.status, 200)/100 - 2
 	if x.gone {
 		class = len(classNames) - 1
 	}
