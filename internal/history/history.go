@@ -80,8 +80,8 @@ type Message struct {
 	Extra jsontext.Value // an object of the members that historyd does not know; nil when there were none
 }
 
-// A Block is one part of a message. Which fields count depends on Type; api.md's
-// table of blocks, kept in docs/API.md, is the list.
+// A Block is one part of a message. Which fields count depends on Type; the table
+// of blocks in docs/API.md is the list.
 type Block struct {
 	Type BlockType
 
