@@ -8,10 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"reflect"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -30,8 +28,6 @@ import (
 )
 
 const (
-	// besideCache is the memory that the process needs besides its cache.
-	besideCache = 48 << 20
 	// headerSlack is what net/http adds to MaxHeaderBytes.
 	headerSlack = 4096
 )
@@ -75,9 +71,7 @@ func openDaemon(ctx context.Context, s settings, operator string, logTo io.Write
 	// For good: no file or socket of ours is ever open to others, not even for
 	// the moment between its making and a chmod.
 	syscall.Umask(0o077)
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(int64(s.Store.Cache) + besideCache)
-	}
+	tuneRuntime(int64(s.Store.Cache))
 	d := &daemon{settings: s, level: new(slog.LevelVar), debugServer: newDebugServer()}
 	d.level.Set(parseLevel(s.Log.Level))
 	d.log = newLogger(logTo, s.Log.Format, d.level)
@@ -206,6 +200,8 @@ func (d *daemon) newServer(h http.Handler) *http.Server {
 		MaxHeaderBytes:    int(d.settings.Limits.Header) - headerSlack,
 		ErrorLog:          newServerLog(d.log),
 		ConnState:         connState,
+		// Else OPTIONS * is answered before anybody was asked who is calling.
+		DisableGeneralOptionsHandler: true,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			if own, ok := c.(*connection); ok && own.peer {
 				return api.WithPeer(ctx, own.uid)

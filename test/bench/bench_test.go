@@ -31,7 +31,7 @@ func median(v []float64) float64 {
 func BenchmarkAppend(b *testing.B) {
 	for _, clients := range []int{1, 8, 64} {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
-			d := startDaemon(b, b.TempDir())
+			d := startDaemon(b)
 			defer d.stop()
 			body := []byte(`{"messages":[{"role":"user","content":"` + strings.Repeat("x", 1024) + `"}]}`)
 			conns, requests := make([]*client, clients), make([][]byte, clients)
@@ -101,7 +101,7 @@ func rawWriter(b *testing.B, n, size int) func(int) error {
 // handler that writes the same bytes.
 func BenchmarkHotReplay(b *testing.B) {
 	const clients = 64
-	d := startDaemon(b, b.TempDir())
+	d := startDaemon(b)
 	defer d.stop()
 	c := dial(b, d.addr)
 	for i := range 10 {

@@ -9,93 +9,80 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/oklog/ulid/v2"
-	"github.com/prometheus/client_golang/prometheus"
-
-	"historyd/internal/api"
-	"historyd/internal/compaction"
-	"historyd/internal/durable"
-	"historyd/internal/identity"
-	"historyd/internal/pipeline"
-	"historyd/internal/projection"
-	"historyd/internal/store"
 )
 
-// daemon is the whole of historyd but its command line, on a loopback port.
+// daemon is the built historyd on a loopback port.
 type daemon struct {
 	addr  string
 	token string
 	dir   string
-	store *store.Store
 	stop  func()
 }
 
-func startDaemon(tb testing.TB, dir string) *daemon {
+// startDaemon builds and starts the daemon on an empty data directory.
+func startDaemon(tb testing.TB) *daemon {
 	tb.Helper()
-	must := func(err error) {
-		if err != nil {
-			tb.Fatal(err)
-		}
-	}
-	must(os.Chmod(dir, 0o700))
-	fsys, err := durable.Open(dir)
-	must(err)
-	reg := prometheus.NewRegistry()
-	var mu sync.Mutex
-	entropy := ulid.DefaultEntropy()
-	st, err := store.Open(store.Options{FS: fsys, Registerer: reg, NewID: func(after string) string {
-		mu.Lock()
-		defer mu.Unlock()
-		for {
-			if id := ulid.MustNew(ulid.Now(), entropy).String(); id > after {
-				return id
-			}
-		}
-	}})
-	must(err)
-	policy, err := projection.New(projection.Options{})
-	must(err)
-	comp, err := compaction.New(compaction.Options{Registerer: reg})
-	must(err)
-	pipe, err := pipeline.New(pipeline.Options{Engine: st, Policy: policy, Compactor: comp, Registerer: reg})
-	must(err)
-	file := identity.OpenFile(fsys, "callers.json")
-	caller, err := identity.NewCaller("operator", "bench", "", "")
-	must(err)
-	token := tokenOf(tb, file, caller)
-	callers, err := identity.NewRegistry(identity.Options{File: file, Path: filepath.Join(dir, "callers.json")})
-	must(err)
-	handler, err := api.New(api.Options{Pipeline: pipe, Callers: callers, Registerer: reg, Gatherer: reg})
-	must(err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(err)
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
-	done := make(chan struct{})
-	go func() { defer close(done); _ = server.Serve(l) }()
-	d := &daemon{addr: l.Addr().String(), token: token, dir: dir, store: st}
-	d.stop = func() {
-		_ = server.Close()
-		<-done
-		must(st.Close())
-	}
-	return d
-}
-
-func tokenOf(tb testing.TB, file *identity.File, caller identity.Caller) string {
-	tb.Helper()
-	token, _, err := file.Create(identity.NewToken{Caller: caller})
+	path, err := binary()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return token
+	d := &daemon{dir: filepath.Join(tb.TempDir(), "data")}
+	out, err := exec.Command(path, "token", "create", "--data-dir", d.dir, "--kind", "operator", "--id", "bench").Output()
+	if err != nil {
+		tb.Fatalf("token create: %v", err)
+	}
+	d.token = strings.TrimSpace(string(out))
+	cmd := exec.Command(path, "serve", "--data-dir", d.dir, "--listen", "127.0.0.1:0")
+	cmd.Stderr = os.Stderr
+	cmd.Env = append(os.Environ(), "HISTORYD_LOG_LEVEL=warn", "HISTORYD_DEBUG_LISTEN="+os.Getenv("BENCH_DEBUG_LISTEN"))
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	d.stop = func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	at := strings.Index(line, "http://")
+	if err != nil || at < 0 {
+		d.stop()
+		tb.Fatalf("no address is printed: %q, %v", line, err)
+	}
+	d.addr = strings.TrimSpace(line[at+len("http://"):])
+	return d
+}
+
+var binary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "historyd-bench-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "historyd")
+	out, err := exec.Command("go", "build", "-o", path, "historyd/cmd/historyd").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build: %w: %s", err, out)
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := binary(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
 }
 
 // client is one keep-alive connection that sends prepared requests. It costs little,
