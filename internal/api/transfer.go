@@ -2,7 +2,9 @@ package api
 
 import (
 	"encoding/json/jsontext"
+	"encoding/json/v2"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -52,7 +54,7 @@ func (s *server) importDocument(x *exchange, r *http.Request) error {
 	if err != nil {
 		return invalidHistory(err)
 	}
-	doc.Messages, doc.CreatedAt = d.Messages, d.CreatedAt
+	doc.Messages, doc.CreatedAt, doc.Categories = d.Messages, d.CreatedAt, d.Categories
 	done, err := s.pipeline.Import(r.Context(), c, doc)
 	if doc.Mode == history.Replace {
 		s.replays.forget(c)
@@ -186,8 +188,29 @@ func writeNative(st *stream, r *http.Request, c pipeline.Conversation, e *pipeli
 			return err
 		}
 	}
+	if err := writeTools(st, e); err != nil {
+		return err
+	}
+	if damage := e.Damage(); damage != nil {
+		st.buf = append(st.buf, ",\n  \"damaged\": "...)
+		st.buf = appendDamage(st.buf, damage)
+	}
 	st.buf = append(st.buf, "\n}\n"...)
 	return nil
+}
+
+// writeTools writes the categories of tools that agents gave, if they gave any.
+func writeTools(st *stream, e *pipeline.Export) error {
+	if len(e.Categories()) == 0 {
+		return nil
+	}
+	v, err := json.Marshal(e.Categories(), json.Deterministic(true))
+	if err != nil {
+		return fmt.Errorf("encode categories: %T", err)
+	}
+	st.buf = append(st.buf, ",\n  \"tool_categories\": "...)
+	st.buf, err = appendPretty(st.buf, v, "  ")
+	return err
 }
 
 // appendPretty appends the value on lines of its own. Strings and numbers stay as

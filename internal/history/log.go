@@ -70,6 +70,7 @@ type View interface {
 type Record struct {
 	Seq  int64
 	JSON jsontext.Value
+	Note jsontext.Value // of the commit that it came with; nil when it had none
 }
 
 // Message decodes the record.
@@ -148,6 +149,8 @@ type Import struct {
 	CreatedAt   time.Time // zero means now; only a new record takes it
 	Key         string
 	Fingerprint [32]byte
+	// Remember is kept with every commit of the import as Batch.Note is. It may be nil.
+	Remember jsontext.Value
 	// Note is called when all messages have been taken, with the positions in
 	// Messages of those skipped.
 	Note func(skipped []int64) jsontext.Value
@@ -167,8 +170,9 @@ type Receipt struct {
 
 // A FoundCall is a tool call in the record, and the note of the commit it came with.
 type FoundCall struct {
-	Name string
-	Note jsontext.Value
+	Name     string
+	Withheld string // the category for which its arguments were withheld; empty when they were not
+	Note     jsontext.Value
 }
 
 // Window counts what has not been folded.

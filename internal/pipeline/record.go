@@ -101,7 +101,12 @@ func finder(ctx context.Context, log history.Log) func(string) (projection.Found
 		if err != nil {
 			return projection.Found{}, false, err
 		}
-		return projection.Found{Name: call.Name, Categories: n.Categories}, true, nil
+		found := projection.Found{Name: call.Name, Categories: n.Categories}
+		if _, told := n.Categories[call.Name]; !told && call.Withheld != "" && call.Withheld != projection.Unknown {
+			// An import brought the call as it was withheld before.
+			found.Categories = map[string]string{call.Name: call.Withheld}
+		}
+		return found, true, nil
 	}
 }
 

@@ -1,12 +1,15 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json/jsontext"
+	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"strconv"
 	"time"
 
@@ -16,11 +19,12 @@ import (
 
 // A Document is a whole conversation that comes in as one value.
 type Document struct {
-	Messages  []history.Message
-	CreatedAt time.Time // zero means unknown; only a new record takes it
-	Mode      history.ImportMode
-	Repair    bool   // drop what cannot be right instead of refusing the document
-	Key       string // idempotency key; none when empty
+	Messages   []history.Message
+	Categories map[string]string // of tools, as in Turn
+	CreatedAt  time.Time         // zero means unknown; only a new record takes it
+	Mode       history.ImportMode
+	Repair     bool   // drop what cannot be right instead of refusing the document
+	Key        string // idempotency key; none when empty
 }
 
 // Imported tells what became of a document.
@@ -67,6 +71,7 @@ func (p *Pipeline) load(ctx context.Context, c Conversation, d Document) (Import
 		CreatedAt:   d.CreatedAt,
 		Key:         d.Key,
 		Fingerprint: sum,
+		Remember:    note{Categories: kept.Categories}.encode(),
 		Note: func(skipped []int64) jsontext.Value {
 			told.Skipped = nil
 			for _, i := range skipped {
@@ -114,7 +119,7 @@ func (p *Pipeline) admit(d Document) (kept projection.Kept, positions []int, tol
 		positions[i] = int(checked[i].Seq)
 		checked[i].Seq = 0
 	}
-	kept, err = p.policy.Load().Keep(checked, projection.Request{})
+	kept, err = p.policy.Load().Keep(checked, projection.Request{Categories: d.Categories})
 	if err != nil {
 		return kept, nil, told, fmt.Errorf("project: %w", err)
 	}
@@ -173,6 +178,33 @@ type Export struct {
 	State   history.State
 	Summary *Summary
 	view    history.View
+
+	lastNote   jsontext.Value
+	categories map[string]string
+}
+
+// Categories returns what agents said of their tools with the messages that Records
+// has yielded so far; an import takes it, and so withholds no more than they did.
+// Where they said different things of one tool, the last holds.
+func (e *Export) Categories() map[string]string { return e.categories }
+
+// Damage tells what of the conversation could not be read so far; nil when nothing was.
+func (e *Export) Damage() *history.Damage { return e.view.Damage() }
+
+func (e *Export) remember(v jsontext.Value) error {
+	if v == nil || bytes.Equal(v, e.lastNote) {
+		return nil
+	}
+	e.lastNote = bytes.Clone(v)
+	n, err := readNote(v)
+	if err != nil {
+		return err
+	}
+	if e.categories == nil && len(n.Categories) > 0 {
+		e.categories = map[string]string{}
+	}
+	maps.Copy(e.categories, n.Categories)
+	return nil
 }
 
 // Export opens the conversation; history.ErrNotFound when there is none.
@@ -196,7 +228,7 @@ func (e *Export) Records(ctx context.Context) iter.Seq2[history.Record, error] {
 	return func(yield func(history.Record, error) bool) {
 		for r, err := range e.view.Records(1, e.State.LastSeq) {
 			if err == nil {
-				err = ctx.Err()
+				err = errors.Join(ctx.Err(), e.remember(r.Note))
 			}
 			if err != nil {
 				yield(history.Record{}, fmt.Errorf("read the record: %w", err))

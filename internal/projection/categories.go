@@ -87,8 +87,8 @@ const (
 	reasonClaim        = "claim"          // an import called redacted or cut what is not
 )
 
-// unknownCategory labels what is withheld because no category is known.
-const unknownCategory = "unknown"
+// Unknown labels what is withheld because no category is known.
+const Unknown = "unknown"
 
 // A verdict says why a part is withheld. The zero verdict keeps it.
 type verdict struct{ category, reason string }
@@ -119,7 +119,7 @@ func (p *Policy) judge(of part, tool string, now, then *table) verdict {
 
 func (p *Policy) unknown() verdict {
 	if p.redactUnknown {
-		return verdict{unknownCategory, reasonUnknownTool}
+		return verdict{Unknown, reasonUnknownTool}
 	}
 	return verdict{}
 }
@@ -147,7 +147,7 @@ func (p *Policy) ours(r *history.Redaction) bool {
 	case reasonCategory:
 		return r.Category != "" && p.withhold[fold(r.Category)].Category == r.Category
 	case reasonUnknownTool, reasonCallNotFound:
-		return r.Category == unknownCategory
+		return r.Category == Unknown
 	}
 	return false
 }
@@ -163,5 +163,5 @@ func (p *Policy) isMarker(b *history.Block) bool {
 			return true
 		}
 	}
-	return string(b.Arguments) == string(history.WithheldArguments(unknownCategory))
+	return string(b.Arguments) == string(history.WithheldArguments(Unknown))
 }

@@ -182,7 +182,7 @@ func (k *keeper) judgeRecord(id string, known bool) verdict {
 	if k.request.FindCall != nil {
 		var err error
 		if found, there, err = k.request.FindCall(id); err != nil {
-			return verdict{unknownCategory, reasonCallNotFound}
+			return verdict{Unknown, reasonCallNotFound}
 		}
 	}
 	switch {

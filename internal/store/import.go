@@ -30,6 +30,7 @@ func (l *log) Import(ctx context.Context, imp history.Import) (history.Receipt, 
 	for {
 		t, err := l.store.acquire(ctx, l.key)
 		if err != nil {
+			l.store.refused(err)
 			return history.Receipt{}, err
 		}
 		receipt, err := t.lockedImport(ctx, imp)
@@ -57,6 +58,7 @@ func (t *transcript) takeImport(ctx context.Context, imp history.Import) (histor
 	if imp.Key != "" && old.exists {
 		d := t.newDraft(old)
 		if first, known, err := d.replayed(imp.Key, imp.Fingerprint); err != nil || known {
+			t.store.refused(err)
 			return first, err
 		}
 	}
@@ -250,7 +252,7 @@ func (b *build) take(ctx context.Context) error {
 }
 
 func (b *build) entry() newEntry {
-	e := newEntry{keepIDs: true, fold: b.imp.Fold}
+	e := newEntry{keepIDs: true, fold: b.imp.Fold, note: b.imp.Remember}
 	if !b.imp.CreatedAt.IsZero() {
 		e.created = b.imp.CreatedAt.UTC().Format(history.TimeFormat)
 	}

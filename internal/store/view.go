@@ -150,7 +150,10 @@ func (t *transcript) callIn(p placed, id string) (history.FoundCall, bool, error
 		}
 		for i := range m.Content {
 			if b := &m.Content[i]; b.Type == history.ToolCall && b.ID == id {
-				found.Name, ok = b.Name, true
+				found.Name, found.Withheld, ok = b.Name, "", true
+				if b.Redacted != nil {
+					found.Withheld = b.Redacted.Category
+				}
 			}
 		}
 	}

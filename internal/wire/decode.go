@@ -88,7 +88,7 @@ func DecodeDocument(f Format, ndjson bool, body []byte, maxMessage int64) (Docum
 			return Document{}, err
 		}
 		if v := strictjson.Document(body); f == OpenAI {
-			doc.Messages = d.openAIDocument(v)
+			doc = d.openAIDocument(v)
 		} else {
 			doc = d.nativeDocument(v)
 		}
@@ -212,7 +212,7 @@ func (d *decoder) nativeDocument(v strictjson.Value) Document {
 			return doc
 		}
 	}
-	known := []string{"version", "type", "conversation", "created_at", "messages", "summary"}
+	known := []string{"version", "type", "conversation", "created_at", "messages", "summary", "tool_categories", "damaged"}
 	there := d.members(v, "document", known, func(name string, v strictjson.Value) {
 		switch name {
 		case "version":
@@ -234,6 +234,13 @@ func (d *decoder) nativeDocument(v strictjson.Value) Document {
 			if k := v.Kind(); k != '{' && k != 'n' {
 				d.fault(v, name, "must be an object")
 			}
+		case "tool_categories":
+			doc.Categories = d.categories(v)
+		case "damaged":
+			// What an export could not read is no part of the conversation that it makes.
+			if v.Kind() != '{' {
+				d.fault(v, name, "must be an object")
+			}
 		}
 	})
 	for _, name := range []string{"version", "type", "messages"} {
@@ -251,33 +258,37 @@ func newer(v strictjson.Value) bool {
 }
 
 // openAIDocument reads a list, or the messages of an object such as a request or a
-// line of training data, whose other members are no history.
-func (d *decoder) openAIDocument(v strictjson.Value) []history.Message {
+// line of training data, whose other members are no history; tool_categories is ours.
+func (d *decoder) openAIDocument(v strictjson.Value) (doc Document) {
 	switch v.Kind() {
 	case '[':
-		return d.messages(v)
+		doc.Messages = d.messages(v)
+		return doc
 	case '{':
 	default:
 		d.fault(v, "", "the document is a list of messages, or an object with one as messages")
-		return nil
+		return doc
 	}
 	if typ, ok := v.Member("type"); ok {
 		if s, _ := typ.Text(); s == documentType {
 			d.fault(typ, "type", "this is a native document: import it with format native")
-			return nil
+			return doc
 		}
 	}
-	var msgs []history.Message
 	found := false
-	d.object(v, "", []string{"messages"}, func(_ string, v strictjson.Value) bool {
+	d.object(v, "", []string{"messages", "tool_categories"}, func(name string, v strictjson.Value) bool {
+		if name == "tool_categories" {
+			doc.Categories = d.categories(v)
+			return false
+		}
 		found = true
-		msgs = d.messages(v)
+		doc.Messages = d.messages(v)
 		return false
 	})
 	if !found {
 		d.fault(v, "messages", "is missing: a list of messages")
 	}
-	return msgs
+	return doc
 }
 
 func (d *decoder) categories(v strictjson.Value) map[string]string {

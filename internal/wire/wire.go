@@ -58,8 +58,9 @@ type Append struct {
 
 // A Document is a conversation to import.
 type Document struct {
-	CreatedAt time.Time // zero when the document does not say
-	Messages  []history.Message
+	CreatedAt  time.Time // zero when the document does not say
+	Messages   []history.Message
+	Categories map[string]string // of its tools, as in Append; nil when the document does not say
 }
 
 // Purpose says for whom messages are written.

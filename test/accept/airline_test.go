@@ -364,6 +364,30 @@ func TestWithheldValuesAreNowhere(t *testing.T) {
 	checkSound(t, d)
 }
 
+// TestCategoriesTravelWithAnExport keeps what an agent chose to keep through an
+// export and an import, in a daemon that withholds what it does not know.
+func TestCategoriesTravelWithAnExport(t *testing.T) {
+	convs := conversations(t)[:10]
+	d := newDaemon(t)
+	from, to := caller{d, d.token("operator", "from", "")}, caller{d, d.token("operator", "to", "")}
+	d.start()
+	d.awaitReady()
+	for _, conv := range convs {
+		post(t, from, conv, map[string]string{"*": "travel"})
+		checkMessages(t, from, conv)
+		value := from.do(200, "GET", "/v1/conversations/"+conv.Name+"/export", nil)
+		to.do(201, "POST", "/v1/conversations/"+conv.Name+"/import", value)
+		checkMessages(t, to, conv)
+		again := to.do(200, "GET", "/v1/conversations/"+conv.Name+"/export", nil)
+		a, b := decode[any](t, value), decode[any](t, again)
+		strip(a)
+		strip(b)
+		if !reflect.DeepEqual(a, b) {
+			t.Errorf("%s: export, import, export differs", conv.Name)
+		}
+	}
+}
+
 func replayTexts(t *testing.T, c caller, name string) int {
 	t.Helper()
 	return len(decode[struct {
