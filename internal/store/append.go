@@ -40,6 +40,7 @@ func (l *log) Append(ctx context.Context, b history.Batch) (history.Receipt, err
 		}
 		t, err := l.store.acquire(ctx, l.key)
 		if err != nil {
+			l.store.refused(err)
 			return history.Receipt{}, err
 		}
 		p := &pending{batch: b, done: make(chan struct{})}
@@ -127,6 +128,7 @@ func (t *transcript) commitGroup(group []*pending) {
 	d := t.newDraft(snap)
 	for _, p := range group {
 		p.receipt, p.err = d.add(p.batch)
+		t.store.refused(p.err)
 	}
 	if d.commits == 0 {
 		return // only replays and refusals, which nothing has to be written for

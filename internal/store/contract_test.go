@@ -89,6 +89,7 @@ func TestStoreKeepsTheContractOfALog(t *testing.T) {
 		{"disk, small segments", openDisk, 5000},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			historytest.Run(t, historytest.Harness{Open: func(t *testing.T) historytest.Engine {
 				return openEngine(t, tt.open(t), tt.size)
 			}})
@@ -119,12 +120,17 @@ func openEngine(t *testing.T, fsys durable.FS, size int64) *engine {
 			t.Errorf("check counts %d torn ends", sum.Torn)
 		}
 		for _, name := range e.Names() {
-			if strings.HasPrefix(name, trashName+"/") || strings.HasPrefix(name, stagingName+"/") || strings.Contains(name, stagingPrefix) {
+			if leftOver(name) {
 				t.Errorf("left over: %s", name)
 			}
 		}
 	})
 	return e
+}
+
+// leftOver tells what has no place in a data directory at rest.
+func leftOver(name string) bool {
+	return strings.HasPrefix(name, trashName+"/") || strings.HasPrefix(name, stagingName+"/") || strings.Contains(name, stagingPrefix)
 }
 
 // mustCheck runs Check and wants no finding.

@@ -226,6 +226,15 @@ func (s *Store) outcome(key transcriptKey, err error, failing bool) {
 	}
 }
 
+// refused remembers that a write could not even begin because of the file system.
+func (s *Store) refused(err error) {
+	if errors.Is(err, history.ErrUnavailable) || errors.Is(err, history.ErrFull) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.last = err
+	}
+}
+
 // doubt notes that what is seen of a conversation from now on may not be durable,
 // so that the next to open it makes it so. It may cost a sync too much, never too few.
 func (s *Store) doubt(key transcriptKey) {
