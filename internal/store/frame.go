@@ -23,6 +23,7 @@ const (
 	frameCRC   = `,"crc":"`
 	frameClose = `"}`
 	crcDigits  = 8
+	frameTail  = 64 // more than what stands around a payload at either end
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"strconv"
 
 	"historyd/internal/history"
 )
@@ -78,7 +79,7 @@ func (t *transcript) loadTail(n int, window int64, snap *snapshot) error {
 		if tail.last != nil || window >= size {
 			break
 		}
-		window *= 4
+		window = max(2*window, t.lastLine(n, size))
 	}
 	if tail.last == nil {
 		return t.loadDead(n, size, snap)
@@ -94,6 +95,26 @@ func (t *transcript) loadTail(n int, window int64, snap *snapshot) error {
 		last: max(c.Last, tail.maxSeq), id: c.ID, when: c.At, totals: c.Totals}
 	snap.totals.Bytes += tail.end - tail.lastOff
 	return t.classifyTail(n, size, snap)
+}
+
+// lastLine is how much of the end of a segment its last line takes, by what it says
+// itself; 0 when the end is not that of a line.
+func (t *transcript) lastLine(n int, size int64) int64 {
+	end, err := t.readStretch(n, max(0, size-frameTail), size)
+	if err != nil {
+		return 0
+	}
+	end = bytes.TrimSuffix(end, []byte("\n"))
+	i, j := bytes.LastIndex(end, []byte(frameLen)), bytes.LastIndex(end, []byte(frameCRC))
+	if i < 0 || j < i {
+		return 0
+	}
+	payload, err := strconv.ParseInt(string(end[i+len(frameLen):j]), 10, 64)
+	if err != nil || payload <= 0 {
+		return 0
+	}
+	// One byte more: reading begins behind the newline of the line before.
+	return payload + 2*frameTail
 }
 
 // believeDisk makes what is read of the segment what the disk has. After a failure

@@ -24,7 +24,7 @@ type daemon struct {
 	addr  string
 	token string
 	dir   string
-	stop  func()
+	cmd   *exec.Cmd
 }
 
 // startDaemon builds and starts the daemon on an empty data directory.
@@ -40,19 +40,25 @@ func startDaemon(tb testing.TB) *daemon {
 		tb.Fatalf("token create: %v", err)
 	}
 	d.token = strings.TrimSpace(string(out))
-	cmd := exec.Command(path, "serve", "--data-dir", d.dir, "--listen", "127.0.0.1:0")
-	cmd.Stderr = os.Stderr
-	cmd.Env = append(os.Environ(), "HISTORYD_LOG_LEVEL=warn", "HISTORYD_DEBUG_LISTEN="+os.Getenv("BENCH_DEBUG_LISTEN"))
-	stdout, err := cmd.StdoutPipe()
+	d.start(tb)
+	return d
+}
+
+func (d *daemon) start(tb testing.TB) {
+	tb.Helper()
+	path, err := binary()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	d.cmd = exec.Command(path, "serve", "--data-dir", d.dir, "--listen", "127.0.0.1:0")
+	d.cmd.Stderr = os.Stderr
+	d.cmd.Env = append(os.Environ(), "HISTORYD_LOG_LEVEL=warn", "HISTORYD_DEBUG_LISTEN="+os.Getenv("BENCH_DEBUG_LISTEN"))
+	stdout, err := d.cmd.StdoutPipe()
+	if err != nil {
 		tb.Fatal(err)
 	}
-	d.stop = func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+	if err := d.cmd.Start(); err != nil {
+		tb.Fatal(err)
 	}
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	at := strings.Index(line, "http://")
@@ -61,7 +67,17 @@ func startDaemon(tb testing.TB) *daemon {
 		tb.Fatalf("no address is printed: %q, %v", line, err)
 	}
 	d.addr = strings.TrimSpace(line[at+len("http://"):])
-	return d
+}
+
+func (d *daemon) stop() {
+	_ = d.cmd.Process.Kill()
+	_ = d.cmd.Wait()
+}
+
+func (d *daemon) restart(tb testing.TB) {
+	tb.Helper()
+	d.stop()
+	d.start(tb)
 }
 
 var binary = sync.OnceValues(func() (string, error) {
