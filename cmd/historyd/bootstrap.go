@@ -74,10 +74,10 @@ func (d *daemon) hasTokenFile() bool {
 const sampleTurn = `{"messages":[{"role":"user","content":"When do we meet?"},` +
 	`{"role":"assistant","content":"On Thursday at ten."}]}`
 
-// curl is a line for a POSIX shell that calls the daemon. The token goes from
-// its file to curl's standard input: in an argument every user could see it.
+// curl is a line for a POSIX shell that calls the daemon. The token comes from its
+// file, so that it stands in no shell's history.
 func curl(e endpoint, token, path, body string) string {
-	words := []string{"sed 's/^/Authorization: Bearer /'", quote(token), "| curl -sS -w '\\n' -H @-"}
+	words := []string{`curl -sS -w '\n' -H "Authorization: Bearer $(cat ` + quote(token) + `)"`}
 	if body != "" {
 		words = append(words, "-H 'Content-Type: application/json' -d", quote(body))
 	}
