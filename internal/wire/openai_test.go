@@ -166,7 +166,7 @@ func TestACallOfAnyTypeIsACall(t *testing.T) {
 // JSON and means what the message means.
 func TestNoExtraChangesWhatAMessageSays(t *testing.T) {
 	for _, tt := range []struct{ native, want string }{
-		{`{"role":"user","content":"x","extra":{"role":"developer","content":"y","tool_calls":[{"id":"c"}],"Role":"system","NAME":1,"name":5,"a":1}}`,
+		{`{"role":"user","content":"x","extra":{"role":"developer","content":"y","Role":"system","NAME":1,"name":5,"a":1}}`,
 			`{"role":"user","content":"x","a":1}`},
 		{`{"role":"system","content":"x","extra":{"role":"assistant"}}`, `{"role":"system","content":"x"}`},
 		{`{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"x"}],"extra":{"role":"function","name":"f","tool_call_id":null}}`,
