@@ -83,7 +83,7 @@ func dial(t *testing.T, e endpoint) net.Conn {
 	return conn
 }
 
-func TestTheLongestIdleConnectionGivesWay(t *testing.T) {
+func TestIdleConnectionsGiveWay(t *testing.T) {
 	s := onPort0()
 	s.Limits.Connections = 3
 	e := serveOn(t, s)[0]
@@ -94,11 +94,18 @@ func TestTheLongestIdleConnectionGivesWay(t *testing.T) {
 			t.Fatalf("connection %d: got %q, %v", i, got, err)
 		}
 	}
+	// Which of them is for TestTheLongestIdleConnectionGivesWay: a server says
+	// that a connection is idle only after its client has the answer.
+	gone := 0
 	for i, conn := range conns {
-		got, err := exchange(conn, hello)
-		if gone := i < 2; gone != (err != nil) {
-			t.Errorf("connection %d of 5 with 3 places: got %q, %v, want an error: %v", i, got, err, gone)
+		if got, err := exchange(conn, hello); err != nil {
+			gone++
+		} else if got != "200 OK" {
+			t.Errorf("connection %d: got %q", i, got)
 		}
+	}
+	if gone != 2 {
+		t.Errorf("%d of 5 connections are gone with 3 places, want 2", gone)
 	}
 }
 
@@ -119,6 +126,23 @@ func TestABusyConnectionKeepsItsPlace(t *testing.T) {
 	}
 	// Its place is free now.
 	if got, err := exchange(waiting, ""); err != nil || got != "200 OK" {
+		t.Errorf("the waiting one: got %q, %v", got, err)
+	}
+}
+
+func TestAConnectionThatTurnsIdleGivesWayToOneThatWaits(t *testing.T) {
+	s := onPort0()
+	s.Limits.Connections = 1
+	e := serveOn(t, s)[0]
+	busy := dial(t, e)
+	if _, err := io.WriteString(busy, "GET / HTTP/1.1\r\n"); err != nil { // and no more
+		t.Fatal(err)
+	}
+	waiting := dial(t, e)
+	if got, err := exchange(busy, "Host: localhost\r\n\r\n"); err != nil || got != "200 OK" {
+		t.Errorf("the busy one: got %q, %v", got, err)
+	}
+	if got, err := exchange(waiting, hello); err != nil || got != "200 OK" {
 		t.Errorf("the waiting one: got %q, %v", got, err)
 	}
 }
