@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,12 +36,28 @@ func (s *settings) policy() (*projection.Policy, *problem) {
 		o.Tools = append(o.Tools, projection.Rule{Match: t.Match, Category: t.Category})
 	}
 	p, err := projection.New(o)
-	if err != nil {
-		field, text, _ := strings.Cut(err.Error(), ": ")
-		return nil, &problem{key: "projection." + strings.ToLower(field), text: text}
+	var wrong *projection.FieldError
+	switch {
+	case errors.As(err, &wrong):
+		return nil, &problem{key: policyKey(wrong.Field), text: wrong.Err.Error()}
+	case err != nil:
+		return nil, &problem{key: "projection", text: err.Error()}
 	}
 	return p, nil
 }
+
+// policyKeys has the keys of the fields of projection.Options.
+var policyKeys = strings.NewReplacer(
+	"MaxToolResultChars", "max_tool_result_chars",
+	"UnknownTools", "unknown_tools",
+	"Withhold", "withhold",
+	"Tools", "tools",
+	"Category", "category",
+	"Match", "match",
+)
+
+// policyKey is the key that a field such as Tools[1].Match was set by.
+func policyKey(field string) string { return "projection." + policyKeys.Replace(field) }
 
 // categories are those that the configuration names.
 func (s *settings) categories() []string {

@@ -64,42 +64,57 @@ const (
 	results
 )
 
-// New makes the policy, or says which field of the options is wrong.
+// A FieldError says which field of the options is wrong, as in Tools[1].Match.
+type FieldError struct {
+	Field string
+	Err   error
+}
+
+func (e *FieldError) Error() string { return e.Field + ": " + e.Err.Error() }
+func (e *FieldError) Unwrap() error { return e.Err }
+
+// wrong makes a FieldError.
+func wrong(field, format string, args ...any) error {
+	return &FieldError{field, fmt.Errorf(format, args...)}
+}
+
+// New makes the policy, or says with a FieldError what is wrong with the options.
 func New(o Options) (*Policy, error) {
 	p := &Policy{limit: o.MaxToolResultChars, withhold: map[string]Withhold{}}
 	switch {
 	case p.limit == 0:
 		p.limit = defaultToolResultChars
 	case p.limit < minToolResultChars:
-		return nil, fmt.Errorf("MaxToolResultChars: %d is less than %d", p.limit, minToolResultChars)
+		return nil, wrong("MaxToolResultChars", "%d is less than %d", p.limit, minToolResultChars)
 	}
 	switch o.UnknownTools {
 	case "", "redact":
 		p.redactUnknown = true
 	case "keep":
 	default:
-		return nil, fmt.Errorf("UnknownTools: %q is neither redact nor keep", o.UnknownTools)
+		return nil, wrong("UnknownTools", "%q is neither redact nor keep", o.UnknownTools)
 	}
 	if o.Withhold == nil {
 		o.Withhold = []Withhold{{"wallet", true, true}, {"files", true, true}}
 	}
 	for i, w := range o.Withhold {
 		w.Category = strings.TrimSpace(w.Category)
+		field := fmt.Sprintf("Withhold[%d].Category", i)
 		if err := checkCategory(w.Category); err != nil {
-			return nil, fmt.Errorf("Withhold[%d].Category: %w", i, err)
+			return nil, &FieldError{field, err}
 		}
 		if _, twice := p.withhold[fold(w.Category)]; twice {
-			return nil, fmt.Errorf("Withhold[%d].Category: %q is listed already", i, w.Category)
+			return nil, wrong(field, "%q is listed already", w.Category)
 		}
 		p.withhold[fold(w.Category)] = w
 	}
 	for i, r := range o.Tools {
 		if err := checkCategory(strings.TrimSpace(r.Category)); err != nil {
-			return nil, fmt.Errorf("Tools[%d].Category: %w", i, err)
+			return nil, &FieldError{fmt.Sprintf("Tools[%d].Category", i), err}
 		}
 		match, prefix := strings.CutSuffix(fold(r.Match), "*")
 		if match == "" && !prefix {
-			return nil, fmt.Errorf("Tools[%d].Match: is empty", i)
+			return nil, wrong(fmt.Sprintf("Tools[%d].Match", i), "is empty")
 		}
 		p.rules = append(p.rules, rule{match, prefix, r.Category})
 	}

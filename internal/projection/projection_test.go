@@ -2,6 +2,7 @@ package projection
 
 import (
 	"encoding/json/jsontext"
+	"errors"
 	"strings"
 	"testing"
 
@@ -88,7 +89,9 @@ func TestNewNamesTheWrongField(t *testing.T) {
 		{"a rule without a category", Options{Tools: []Rule{{"x", ""}}}, "Tools[0].Category:"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := New(tt.in); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+			_, err := New(tt.in)
+			var wrong *FieldError
+			if !errors.As(err, &wrong) || wrong.Field+":" != tt.want || !strings.HasPrefix(err.Error(), tt.want+" ") {
 				t.Errorf("New(%+v) = %v, want %s …", tt.in, err, tt.want)
 			}
 		})

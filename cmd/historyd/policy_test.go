@@ -1,0 +1,51 @@
+package main
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	"historyd/internal/projection"
+)
+
+// mustHaveKeys sees that each field of options is a key of the configuration, or
+// part of an entry of one.
+func mustHaveKeys(t *testing.T, typ reflect.Type, known []string) {
+	t.Helper()
+	for f := range typ.Fields() {
+		if got := policyKey(f.Name); f.Type.Kind() != reflect.Bool && !slices.Contains(known, got) {
+			t.Errorf("%s of %s was set by %q, want one of %q", f.Name, typ, got, known)
+		}
+	}
+}
+
+func TestEveryFieldOfProjectionHasItsKey(t *testing.T) {
+	var known []string
+	for _, k := range keys {
+		known = append(known, k.path)
+	}
+	mustHaveKeys(t, reflect.TypeFor[projection.Options](), known)
+	entries := []string{"projection.category", "projection.match"}
+	mustHaveKeys(t, reflect.TypeFor[projection.Withhold](), entries)
+	mustHaveKeys(t, reflect.TypeFor[projection.Rule](), entries)
+}
+
+func TestAWrongPolicyNamesTheKey(t *testing.T) {
+	for _, tt := range []struct {
+		want string
+		set  func(c *Config)
+	}{
+		{"projection.max_tool_result_chars", func(c *Config) { c.Projection.MaxToolResultChars = 100 }},
+		{"projection.unknown_tools", func(c *Config) { c.Projection.UnknownTools = "drop" }},
+		{"projection.withhold[1].category", func(c *Config) { c.Projection.Withhold[1].Category = "" }},
+		{"projection.withhold[0].parts[1]", func(c *Config) { c.Projection.Withhold[0].Parts[1] = "names" }},
+		{"projection.tools[0].category", func(c *Config) { c.Projection.Tools = []Tool{{"a", ""}} }},
+		{"projection.tools[1].match", func(c *Config) { c.Projection.Tools = []Tool{{"a", "b"}, {"", "b"}} }},
+	} {
+		s := settings{Config: Default()}
+		tt.set(&s.Config)
+		if _, p := s.policy(); p == nil || p.key != tt.want || p.text == "" {
+			t.Errorf("got %+v, want the key %s", p, tt.want)
+		}
+	}
+}
