@@ -104,15 +104,18 @@ func bareListeners(ctx context.Context, s *settings, secure bool) ([]net.Listene
 	}
 	if s.Listen.TCP != "" {
 		l, err := listenTCP(ctx, s.Listen.TCP, secure)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = fmt.Errorf("%w: is another historyd running? --listen chooses another port", err)
+		}
 		if err != nil {
-			return open, err
+			return open, fmt.Errorf("listen.tcp: %w", err)
 		}
 		open = append(open, l)
 	}
 	if s.Listen.Unix != "" {
 		l, err := listenUnix(ctx, s.Listen.Unix)
 		if err != nil {
-			return open, err
+			return open, fmt.Errorf("listen.unix: %w", err)
 		}
 		open = append(open, l)
 	}
@@ -120,11 +123,12 @@ func bareListeners(ctx context.Context, s *settings, secure bool) ([]net.Listene
 }
 
 // listenTCP opens a TCP listener. A name is looked up here and the address
-// used, so that what was checked is what is listened on.
+// used, so that what was checked is what is listened on. The caller names the key
+// that the address is from, as with listenUnix.
 func listenTCP(ctx context.Context, address string, secure bool) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return nil, fmt.Errorf("listen.tcp: %w", err)
+		return nil, err
 	}
 	var lc net.ListenConfig
 	if secure {
@@ -132,22 +136,18 @@ func listenTCP(ctx context.Context, address string, secure bool) (net.Listener, 
 	}
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
-		return nil, fmt.Errorf("listen.tcp: %w", err)
+		return nil, err
 	}
 	var chosen netip.Addr
 	for _, ip := range ips {
 		if ip = ip.Unmap(); !ip.IsLoopback() {
-			return nil, fmt.Errorf("listen on %s: %w", address, errNotLoopback)
+			return nil, fmt.Errorf("%s: %w", address, errNotLoopback)
 		}
 		if !chosen.IsValid() || ip.Is4() && !chosen.Is4() {
 			chosen = ip
 		}
 	}
-	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort(chosen.String(), port))
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%w: is another historyd running? --listen chooses another port", err)
-	}
-	return l, err
+	return lc.Listen(ctx, "tcp", net.JoinHostPort(chosen.String(), port))
 }
 
 // listenUnix opens a unix socket that only we can connect to. The process must
@@ -155,7 +155,7 @@ func listenTCP(ctx context.Context, address string, secure bool) (net.Listener, 
 // has a name.
 func listenUnix(ctx context.Context, name string) (net.Listener, error) {
 	if err := removeStale(ctx, name); err != nil {
-		return nil, fmt.Errorf("listen.unix: %w", err)
+		return nil, err
 	}
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "unix", name)
