@@ -23,7 +23,7 @@ type openCallers func(cmd *cobra.Command) (durable.FS, *identity.File, error)
 
 // newTokenCommand returns "token" with "create", "list" and "revoke". They
 // work on the callers file, so the daemon may be running or not.
-func newTokenCommand(open func(cmd *cobra.Command) (durable.FS, *identity.File, error)) *cobra.Command {
+func newTokenCommand(open openCallers) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token",
 		Short: "make, list and revoke the tokens of callers",
@@ -31,19 +31,8 @@ func newTokenCommand(open func(cmd *cobra.Command) (durable.FS, *identity.File, 
 			"A running daemon sees every change at the next request, without a restart.",
 		Example: "  historyd token create --kind operator --id alice\n" +
 			"  historyd token list",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usageError{errors.New("token needs a command: create, list or revoke")}
-			}
-			hint := ""
-			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-				hint = fmt.Sprintf(", did you mean %q?", near[0])
-			}
-			return usageError{fmt.Errorf("token has no command %q%s", args[0], hint)}
-		},
-		SuggestionsMinimumDistance: 2,
-		RunE:                       func(*cobra.Command, []string) error { return nil }, // never: Args refuses all
 	}
+	onlyCommands(cmd)
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	cmd.AddCommand(newTokenCreate(open), newTokenList(open), newTokenRevoke(open))
 	return cmd

@@ -184,7 +184,7 @@ func TestUsageErrorsAreToldFromFailures(t *testing.T) {
 		usage bool
 		text  string
 	}{
-		{"nothing", nil, true, "create, list or revoke"},
+		{"nothing", nil, true, "create, list, revoke"},
 		{"unknown command", []string{"crate"}, true, `did you mean "create"`},
 		{"unknown flag", create("--colour", "red"), true, "--colour"},
 		{"no kind", []string{"create", "--id", "eve"}, true, "--kind"},
