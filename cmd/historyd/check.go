@@ -45,26 +45,13 @@ func newCheckCommand() *cobra.Command {
 	return cmd
 }
 
-// checkDir prints what is wrong with a data directory, then a summary.
+// checkDir prints what is wrong with a data directory, then a summary. Without a
+// summary the check could not be done.
 func checkDir(cmd *cobra.Command, dir, callers string, asJSON bool) error {
 	out := findings{w: cmd.OutOrStdout(), asJSON: asJSON}
-	fsys, err := durable.Open(dir)
-	if errors.Is(err, durable.ErrUnsafe) {
-		out.report(store.Finding{Path: ".", Kind: "unsafe", Detail: "not a directory of ours with mode 0700"})
-		return errUnsound
-	}
+	sum, err := checkAll(cmd, dir, callers, out.report)
 	if err != nil {
-		return err
-	}
-	defer fsys.Close()
-	progress := newProgress(cmd.ErrOrStderr())
-	sum, err := store.Check(cmd.Context(), fsys, out.report, progress.at)
-	progress.end()
-	if err != nil {
-		return err
-	}
-	if err := checkCallers(callers); err != nil {
-		out.report(store.Finding{Path: filepath.Base(callers), Kind: "callers", Detail: err.Error()})
+		return errors.Join(err, out.err)
 	}
 	sum.Findings = out.count
 	out.summary(sum)
@@ -75,6 +62,30 @@ func checkDir(cmd *cobra.Command, dir, callers string, asJSON bool) error {
 		return errUnsound
 	}
 	return nil
+}
+
+// checkAll reports what is wrong with a data directory and the callers file. In a
+// directory that is unsafe itself nothing is looked at.
+func checkAll(cmd *cobra.Command, dir, callers string, report func(store.Finding)) (store.CheckSummary, error) {
+	fsys, err := durable.Open(dir)
+	if errors.Is(err, durable.ErrUnsafe) {
+		report(store.Finding{Path: ".", Kind: "unsafe", Detail: "not a directory of ours with mode 0700"})
+		return store.CheckSummary{}, nil
+	}
+	if err != nil {
+		return store.CheckSummary{}, err
+	}
+	defer fsys.Close()
+	progress := newProgress(cmd.ErrOrStderr())
+	sum, err := store.Check(cmd.Context(), fsys, report, progress.at)
+	progress.end()
+	if err != nil {
+		return sum, err
+	}
+	if err := checkCallers(callers); err != nil {
+		report(store.Finding{Path: filepath.Base(callers), Kind: "callers", Detail: err.Error()})
+	}
+	return sum, nil
 }
 
 // checkCallers reads the callers file. A missing one is as sound as an empty one.
