@@ -133,8 +133,9 @@ func (d document) check() error {
 
 // refuse says what is wrong with a stored token, "" when nothing is.
 func (t stored) refuse() string {
-	if !ValidConversation(t.ID) || strings.HasPrefix(t.ID, tokenPrefix) {
-		return "id must be 1 to 128 letters, digits, dots or dashes, and is not the token itself"
+	if !validTokenID(t.ID) {
+		return "id must be 1 to 128 letters, digits, dots, underscores or dashes, begin with a letter or digit, " +
+			"and not be the token itself"
 	}
 	if _, ok := parseHash(t.Hash); !ok {
 		return "hash must be 64 lower-case hexadecimal digits"

@@ -65,6 +65,7 @@ func TestAFileIsReadStrictly(t *testing.T) {
 	}{
 		{"as it should be", fileWith("", ""), ""},
 		{"no callers", `{"version": 1}`, ""},
+		{"a token id made by hand", fileWith("tok_1", "Laptop-2.old_one"), ""},
 		{"no uid", fileWith(`, "uid": 1`, ""), ""},
 		{"a second token", fileWith("}", secondToken), ""},
 		{"a second caller", fileWith("]}", secondCaller("eve", "", "2")), ""},
@@ -97,6 +98,7 @@ func TestAFileIsReadStrictly(t *testing.T) {
 		{"one token id twice", fileWith("}", strings.Replace(secondToken, "tok_2", "tok_1", 1)), "tokens[1]: the same token"},
 		{"one hash twice", fileWith("}", strings.Replace(secondToken, hashB, hashA, 1)), "tokens[1]: the same token"},
 		{"no token id", fileWith(`"id": "tok_1", `, ""), "tokens[0]: id"},
+		{"a token id that is a flag", fileWith("tok_1", "-1"), "tokens[0]: id"},
 		{"a token for its id", fileWith("tok_1", newToken()), "tokens[0]: id"},
 		{"hash too short", fileWith(hashA, hashA[1:]), "tokens[0]: hash"},
 		{"hash in upper case", fileWith(hashA, strings.ToUpper(hashA)), "tokens[0]: hash"},

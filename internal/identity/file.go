@@ -24,7 +24,8 @@ const (
 	// tokens.
 	maxFile = 64 << 20
 
-	// lockPatience is how long a change waits for another process's change.
+	// lockPatience is how long a change waits for another process's change,
+	// which takes milliseconds: who holds the lock longer hangs.
 	lockPatience = 10 * time.Second
 	lockPoll     = 5 * time.Millisecond
 )
@@ -36,12 +37,16 @@ const (
 // method returns nil. After an error the file is what it was before, unless
 // the error came from syncing its directory: then it may be either. A File is
 // safe for concurrent use, also by several processes. It does not own the FS.
+//
+// A change takes no context: it waits for nothing but the lock, 10 s at the most
+// behind each change of this process that waits before it. Reading never waits.
 type File struct {
 	fsys durable.FS
 	name string
 	now  func() time.Time
 
-	// mu keeps the goroutines of this process from polling for the lock.
+	// mu keeps the goroutines of this process from polling for the lock: one does
+	// for all, and holds mu while it does.
 	mu sync.Mutex
 }
 

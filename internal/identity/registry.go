@@ -203,10 +203,11 @@ func (r *Registry) load(now stamp) error {
 	next := newView(doc, now)
 	r.current.Store(next)
 	r.told = failure{}
-	if last.callers > 0 && next.callers == 0 {
-		r.log.Warn("callers file has no callers any more: nobody is let in")
-	} else {
+	switch {
+	case next.callers > 0:
 		r.log.Info("callers file read", "callers", next.callers)
+	case last.callers > 0:
+		r.log.Warn("callers file has no callers any more: nobody is let in")
 	}
 	return nil
 }

@@ -230,6 +230,21 @@ func TestABadFileLeavesTheLastGoodOneInForce(t *testing.T) {
 	}
 }
 
+func TestAReadingIsLoggedOnceThereAreCallers(t *testing.T) {
+	b := newBench(t)
+	var book logBook
+	r := mustOpen(t, Options{File: b.file, Path: b.path(), Logger: slog.New(&book)})
+	mustCreate(t, b.file, NewToken{Caller: mesh("bob")})
+	for range 3 {
+		if got := r.Len(); got != 1 {
+			t.Errorf("got %d callers, want 1", got)
+		}
+	}
+	if got := book.count("callers file read"); got != 1 || book.count("callers=1") != 1 {
+		t.Errorf("logged %q, want one reading of 1 caller", book.messages)
+	}
+}
+
 func TestWithoutAPathAChangeIsSeenAtReload(t *testing.T) {
 	b := newBench(t)
 	r := mustOpen(t, Options{File: b.file})

@@ -38,6 +38,19 @@ func newToken() string {
 // newTokenID returns a name for a token that says nothing about it.
 func newTokenID() string { return tokenIDPrefix + random62(tokenIDRandom) }
 
+// maxTokenID is the longest token id, in bytes.
+const maxTokenID = 128
+
+// validTokenID reports whether the callers file may call a token by id: one word
+// on a command line that is no flag, ^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$, and no
+// token by its beginning.
+func validTokenID(id string) bool {
+	if id == "" || len(id) > maxTokenID || strings.HasPrefix(id, tokenPrefix) {
+		return false
+	}
+	return strings.Trim(id, base62+"._-") == "" && strings.IndexByte(base62, id[0]) >= 0
+}
+
 // random62 returns n independent, evenly distributed base 62 characters.
 func random62(n int) string {
 	const even = 256 / len(base62) * len(base62) // bytes from here on would favour some characters

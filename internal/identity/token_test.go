@@ -34,6 +34,22 @@ func TestEveryCharacterOfATokenIsDrawnEvenly(t *testing.T) {
 	}
 }
 
+func TestATokenIDIsAWordThatIsNoFlagAndNoToken(t *testing.T) {
+	for _, id := range []string{newTokenID(), "a", "7", "tok_1", "a.b_c-D", "laptop-", strings.Repeat("x", maxTokenID)} {
+		if !validTokenID(id) {
+			t.Errorf("%q is refused", id)
+		}
+	}
+	for _, id := range []string{
+		"", "-a", "_a", ".a", "~a", "a~b", "a b", "a/b", "é", "a\n", "a\x00", "a\xffb", newToken(), tokenPrefix + "a",
+		strings.Repeat("x", maxTokenID+1),
+	} {
+		if validTokenID(id) {
+			t.Errorf("%q is accepted", id)
+		}
+	}
+}
+
 func TestATypingErrorIsNoToken(t *testing.T) {
 	const token = "hd_" + "0000000000000000000000000000000000000000000" + "27jcQ4"
 	body := token[:tokenLen-tokenCheck]
