@@ -74,7 +74,7 @@ type Config struct {
 		Message     Size `mapstructure:"message"`     // of one message in it
 		Import      Size `mapstructure:"import"`      // of the body of an import
 		Header      Size `mapstructure:"header"`      // of a request, all headers together
-		Connections int  `mapstructure:"connections"` // open at a time, for each listener
+		Connections int  `mapstructure:"connections"` // open at a time, for each listener; one more waits for an idle one
 		// PerCallerConcurrency is how many requests of one caller run at a time.
 		PerCallerConcurrency int `mapstructure:"per_caller_concurrency"`
 		// PerCallerRate is how many requests a second a caller may make; 0 is
@@ -86,9 +86,10 @@ type Config struct {
 		// Segment is the size after which a conversation goes on in a new file.
 		Segment Size `mapstructure:"segment"`
 		// Cache bounds the replays kept in memory. The memory of the whole
-		// process is kept near this plus 48 MiB.
+		// process is kept near this plus 40 MiB.
 		Cache Size `mapstructure:"cache"`
-		// OpenFiles bounds the files of conversations that are open.
+		// OpenFiles is how many conversations are kept open while idle, with up
+		// to three files each.
 		OpenFiles int `mapstructure:"open_files"`
 	} `mapstructure:"store"`
 

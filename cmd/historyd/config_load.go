@@ -129,8 +129,8 @@ func (strictYAML) Decode(text []byte, into map[string]any) error {
 	return nil
 }
 
-// foreignEnv are variables with our prefix that are no setting: the token is
-// for the commands that speak to a daemon, the others are for tests.
+// foreignEnv are variables with our prefix that are no setting: who calls a
+// daemon may keep the token in HISTORYD_TOKEN, the others are for tests.
 func foreignEnv(name string) bool {
 	return name == "HISTORYD_TOKEN" || strings.HasPrefix(name, "HISTORYD_TEST_")
 }
