@@ -44,11 +44,18 @@ func (l *log) Append(ctx context.Context, b history.Batch) (history.Receipt, err
 			return history.Receipt{}, err
 		}
 		p := &pending{batch: b, done: make(chan struct{})}
-		t.enqueue(p)
+		if err := t.enqueue(p); err != nil {
+			l.store.release(t)
+			return history.Receipt{}, err
+		}
 		select {
 		case <-p.done:
 		case <-ctx.Done():
-			// The leader may commit it all the same; until then the transcript stays in use.
+			if t.withdraw(p) {
+				l.store.release(t)
+				return history.Receipt{}, ctx.Err()
+			}
+			// The leader has it and may commit it; until then the transcript stays in use.
 			go func() {
 				<-p.done
 				l.store.release(t)
@@ -63,17 +70,37 @@ func (l *log) Append(ctx context.Context, b history.Batch) (history.Receipt, err
 	}
 }
 
-// Limits of one group: how many appends share a sync.
-const maxGroup = 256
+// Limits of one conversation: how many appends share a sync, and how many may wait.
+const (
+	maxGroup = 256
+	maxQueue = 4096
+)
 
-func (t *transcript) enqueue(p *pending) {
+func (t *transcript) enqueue(p *pending) error {
 	t.queueMu.Lock()
 	defer t.queueMu.Unlock()
+	if len(t.queue) >= maxQueue {
+		return history.ErrBusy
+	}
 	t.queue = append(t.queue, p)
 	if !t.leading {
 		t.leading = true
 		go t.lead() // ends when the queue is empty; who waits may give up, the leader never does
 	}
+	return nil
+}
+
+// withdraw takes an append that nobody waits for any more out of the queue; false
+// when the leader has it already.
+func (t *transcript) withdraw(p *pending) bool {
+	t.queueMu.Lock()
+	defer t.queueMu.Unlock()
+	i := slices.Index(t.queue, p)
+	if i < 0 {
+		return false
+	}
+	t.queue = slices.Delete(t.queue, i, i+1)
+	return true
 }
 
 // lead commits, group by group, until nobody waits.

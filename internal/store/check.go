@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -174,14 +175,14 @@ func (k *chain) found(n int, kind, detail string, args ...any) {
 
 // segment checks one segment up to where the next one says that it ends.
 func (k *chain) segment(n int, size int64, newest bool) error {
-	void, end, err := k.valid(n, size)
+	void, end, behind, err := k.valid(n, size)
 	if err != nil || void {
 		return err
 	}
 	k.sum64(size)
 	s := newScanner(k.files.reader(n), 0, end)
-	s.chain = chained{k.sum, k.begun}
-	first, goodEnd := true, int64(0)
+	s.chain, s.behind = chained{k.sum, k.begun}, behind
+	first, goodEnd, ended := true, int64(0), true
 	var bad []item
 	for {
 		it, err := s.next()
@@ -201,9 +202,12 @@ func (k *chain) segment(n int, size int64, newest bool) error {
 		}
 		bad = nil
 		k.line(n, it, first)
-		first, goodEnd = false, it.end()
+		first, goodEnd, ended = false, it.end(), it.ended
 	}
-	return k.tail(n, goodEnd, size, end, newest, len(bad) > 0)
+	if len(bad) == 0 && (goodEnd == end || end < size) {
+		return nil
+	}
+	return k.tail(n, goodEnd, end, ended, newest)
 }
 
 func (k *chain) sum64(size int64) {
@@ -211,22 +215,22 @@ func (k *chain) sum64(size int64) {
 	k.checker.sum.Bytes += size
 }
 
-// valid tells which part of a segment counts.
-func (k *chain) valid(n int, size int64) (void bool, end int64, err error) {
+// valid tells which part of a segment counts, and what the next one continues.
+func (k *chain) valid(n int, size int64) (void bool, end int64, behind chained, err error) {
 	next, h, err := k.files.following(n)
 	if err != nil || next == 0 || !h.ok {
-		return false, size, err
+		return false, size, chained{}, err
 	}
 	if h.after.Segment < n {
-		return true, 0, nil
+		return true, 0, chained{}, nil
 	}
 	if h.after.Segment == n {
 		if h.after.Offset > size {
 			k.found(n, "damage", "is shorter than segment %d says", next)
 		}
-		return false, min(size, h.after.Offset), nil
+		size = min(size, h.after.Offset)
 	}
-	return false, size, nil
+	return false, size, h.prev, nil
 }
 
 // line checks one good line.
@@ -252,8 +256,10 @@ func (k *chain) line(n int, it item, first bool) {
 		}
 	}
 	k.segmentBefore = n
-	if k.begun && c.First != k.last+1 {
+	if k.begun && c.First > k.last+1 {
 		k.found(n, "damage", "messages %d to %d are missing before offset %d", k.last+1, c.First-1, it.off)
+	} else if k.begun && c.First <= k.last {
+		k.found(n, "damage", "message %d comes again at offset %d", c.First, it.off)
 	}
 	seq := c.First
 	for r, err := range recordsOf(c) {
@@ -288,20 +294,17 @@ func (k *chain) identity(n int, h *header) {
 	}
 }
 
-// tail judges what follows the last good line.
-func (k *chain) tail(n int, goodEnd, size, end int64, newest, bad bool) error {
-	if !bad && (goodEnd == end || end < size) {
-		return nil
-	}
-	b := make([]byte, end-goodEnd)
-	got, err := k.files.readAt(n, b, goodEnd)
+// tail judges what follows the last good line, which ended with a newline or not.
+func (k *chain) tail(n int, from, to int64, ended, newest bool) error {
+	b := make([]byte, to-from)
+	got, err := k.files.readAt(n, b, from)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	if newest && torn(b[:got]) {
+	if newest && torn(b[:got]) && (ended || len(bytes.Trim(b[:got], "\x00")) == 0) {
 		k.checker.sum.Torn++
 		return nil
 	}
-	k.found(n, "damage", "%d bytes behind the last line at offset %d of %s", got, goodEnd, path.Base(k.files.path(n)))
+	k.found(n, "damage", "%d bytes behind the last line at offset %d of %s", got, from, path.Base(k.files.path(n)))
 	return nil
 }

@@ -22,16 +22,16 @@ func (l *log) Clear(ctx context.Context) error {
 	s := l.store
 	for {
 		t, err := s.acquire(ctx, l.key)
-		if errors.Is(err, history.ErrClosed) || ctx.Err() != nil {
-			return cmp.Or(ctx.Err(), err)
-		}
 		done := false
-		if err != nil {
-			// What cannot be loaded can still be cleared.
-			done, err = s.clear(l.key, nil)
-		} else {
+		switch {
+		case err == nil:
 			done, err = t.clear(ctx)
 			s.release(t)
+		case errors.Is(err, history.ErrClosed), ctx.Err() != nil:
+			return cmp.Or(ctx.Err(), err)
+		default:
+			// What cannot be loaded can still be cleared.
+			done, err = s.clear(l.key, nil)
 		}
 		if done {
 			return err
@@ -58,9 +58,7 @@ func (s *Store) clear(key transcriptKey, t *transcript) (done bool, err error) {
 		return false, nil
 	}
 	defer s.vacate(place)
-	if t != nil {
-		s.endReads(t)
-	}
+	s.endReads(key, t)
 	err = s.removeConversation(s.dirOf(key))
 	if err == nil {
 		err = s.dropLeft(key)
@@ -213,7 +211,7 @@ func (s *Store) ClearAll(ctx context.Context, scope identity.Scope) error {
 		case err == nil:
 			err = s.Log(scope, name).Clear(ctx)
 		case errors.Is(err, history.ErrDamaged), errors.Is(err, durable.ErrUnsafe):
-			err = s.removeConversation(dir + "/" + e.Name)
+			err = s.clearNameless(ctx, scope, e.Name)
 		case errors.Is(err, fs.ErrNotExist):
 			err = nil // cleared meanwhile
 		}
@@ -222,6 +220,31 @@ func (s *Store) ClearAll(ctx context.Context, scope identity.Scope) error {
 		}
 	}
 	return classify(s.dropLeftOf(scope))
+}
+
+// clearNameless clears a conversation of which only the directory is known. One that
+// is open, or was opened meanwhile, is cleared by the name that it was opened by.
+func (s *Store) clearNameless(ctx context.Context, scope identity.Scope, hash string) error {
+	for range 2 {
+		if name, open := s.openName(scope, hash); open {
+			return s.Log(scope, name).Clear(ctx)
+		}
+		if err := s.removeConversation(transcriptsName + "/" + scope.Dir() + "/" + hash); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) openName(scope identity.Scope, hash string) (string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range s.open {
+		if key.scope == scope && scope.Conversation(key.name) == hash {
+			return key.name, true
+		}
+	}
+	return "", false
 }
 
 // dropLeftOf removes what imports to a caller's conversations have left.

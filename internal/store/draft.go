@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"iter"
 	"strings"
 	"unicode"
@@ -137,6 +138,7 @@ func (d *draft) commit(e newEntry) (history.Receipt, error) {
 		Totals: d.snap.totals, Note: e.note, Added: e.added}
 	receipt := history.Receipt{Epoch: c.Totals.Epoch, FirstSeq: c.First, Added: int64(len(e.messages)), Note: e.note}
 	before := d.window()
+	var staged []history.Message
 	for i := range e.messages {
 		m := e.messages[i]
 		c.Last++
@@ -155,7 +157,7 @@ func (d *draft) commit(e newEntry) (history.Receipt, error) {
 		c.Messages = history.AppendMessage(c.Messages, &m)
 		receipt.IDs = append(receipt.IDs, m.ID)
 		d.count(&c.Totals, &m)
-		d.staged = append(d.staged, m)
+		staged = append(staged, m)
 	}
 	if len(e.messages) == 0 {
 		c.ID = d.t.store.newID(c.ID)
@@ -167,6 +169,7 @@ func (d *draft) commit(e newEntry) (history.Receipt, error) {
 			return history.Receipt{}, err
 		}
 	}
+	d.staged = append(d.staged, staged...)
 	if e.fold != nil {
 		d.fold(c, e.fold, before)
 	}
@@ -231,8 +234,8 @@ func (d *draft) fold(c *commit, folder history.Folder, before history.Window) {
 // callFold keeps a panic of the folder from failing an append.
 func (d *draft) callFold(folder history.Folder, before, after history.Window, window iter.Seq2[history.Message, error]) (next *history.Summary, err error) {
 	defer func() {
-		if recover() != nil {
-			next, err = nil, errFoldPanicked
+		if v := recover(); v != nil {
+			next, err = nil, fmt.Errorf("the folder panicked with a %T", v)
 		}
 	}()
 	if !folder.Due(before, after) {

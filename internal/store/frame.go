@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
+	"slices"
 	"strconv"
 )
 
@@ -112,32 +113,51 @@ func frameIs(line []byte) (sum uint32, ok bool) {
 }
 
 // framesIn finds the whole frames in a stretch that is not itself one: lines glued
-// together, or a line behind a torn one. Each must continue the chain, so that no
-// frame can be smuggled in as the text of a message: nobody outside knows the
-// checksums of a segment, whose header holds random bits. At the beginning of a
-// segment there is no text yet, and its header begins a chain.
-func framesIn(stretch []byte, chain chained, beginning bool) (found []located) {
+// together, or a line behind a torn one. Each must continue the line before it, or be
+// continued by the one behind it, so that no frame can be smuggled in as the text of
+// a message: nobody outside knows the checksums of a segment, whose header holds
+// random bits. At the beginning of a segment there is no text yet, and its header
+// begins a chain.
+func framesIn(stretch []byte, before, behind chained, beginning bool) []located {
+	all := framesOf(stretch)
+	kept := make([]bool, len(all))
+	for i, f := range all {
+		if before.known && f.prev == before.sum || beginning && f.start == 0 && f.header {
+			kept[i], before = true, chained{f.sum, true}
+		}
+	}
+	for i, f := range slices.Backward(all) {
+		if kept[i] || behind.known && f.sum == behind.sum {
+			kept[i], behind = true, chained{f.prev, true}
+		}
+	}
+	found, end := all[:0], 0
+	for i, f := range all {
+		if kept[i] && f.start >= end {
+			found, end = append(found, f), f.end
+		}
+	}
+	return found
+}
+
+// framesOf finds all that has the form of a frame.
+func framesOf(stretch []byte) (all []located) {
 	for at := 0; ; {
 		i := bytes.Index(stretch[at:], []byte(frameCRC))
 		if i < 0 {
-			return found
+			return all
 		}
 		at += i + len(frameCRC)
 		end := at + crcDigits + len(frameClose)
 		if end > len(stretch) {
-			return found
+			return all
 		}
 		n, sum, ok := frameEnding(stretch[:end])
 		if !ok {
 			continue
 		}
-		c, err := parseCommit(stretch[end-n : end])
-		if err != nil {
-			continue
-		}
-		if chain.known && uint32(c.Prev) == chain.sum || beginning && end == n && c.Header != nil {
-			found = append(found, located{end - n, end, sum})
-			chain = chained{sum, true}
+		if c, err := parseCommit(stretch[end-n : end]); err == nil {
+			all = append(all, located{end - n, end, sum, uint32(c.Prev), c.Header != nil})
 		}
 	}
 }
@@ -145,10 +165,11 @@ func framesIn(stretch []byte, chain chained, beginning bool) (found []located) {
 // located is a frame within a stretch of bytes.
 type located struct {
 	start, end int
-	sum        uint32
+	sum, prev  uint32
+	header     bool
 }
 
-// frameLen tells how long the frame is that begins as head does.
+// frameLength tells how long the frame is that begins as head does.
 func frameLength(head []byte) (int, bool) {
 	rest, ok := bytes.CutPrefix(head, []byte(frameHead))
 	digits, _, comma := bytes.Cut(rest[:min(len(rest), 12)], []byte(","))

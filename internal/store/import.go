@@ -136,7 +136,7 @@ func (b *build) install() (history.Receipt, error) {
 	if b.imp.Mode == history.Extend {
 		s.retire(b.t)
 	} else {
-		s.endReads(b.t)
+		s.endReads(b.t.key, b.t)
 	}
 	if err := b.swap(); err != nil {
 		// Which of the two has the name is for the next to find out.
@@ -198,7 +198,7 @@ func (b *build) collect() error {
 	b.have = map[string]bool{}
 	for r, err := range b.t.records(b.old, 1, b.old.last) {
 		if err != nil {
-			b.failed = true
+			b.failed = !errors.Is(err, history.ErrDamaged)
 			return err
 		}
 		m, err := r.Message()

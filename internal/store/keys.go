@@ -1,12 +1,6 @@
 package store
 
-import (
-	"errors"
-
-	"historyd/internal/history"
-)
-
-var errFoldPanicked = errors.New("the folder panicked")
+import "historyd/internal/history"
 
 // keyCheckpoint is after how many keyed lines one lists all remembered keys, so that
 // no more lines than that are read to know them.

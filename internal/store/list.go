@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -59,35 +60,42 @@ func (c *catalogues) remove(key transcriptKey) {
 	}
 }
 
-// List returns a page of a caller's conversations, newest activity first.
+// listed is a conversation's place in the order of a listing.
+type listed struct {
+	id, name string
+}
+
+// compare orders newest activity first; by name what has no activity that can be read.
+func (a listed) compare(b listed) int {
+	return cmp.Or(strings.Compare(b.id, a.id), strings.Compare(a.name, b.name))
+}
+
+// List returns a page of a caller's conversations, newest activity first. A cursor is
+// the id and the name of the last one on the page before, parted by a dot.
 func (s *Store) List(ctx context.Context, scope identity.Scope, cursor string, limit int) (history.Listing, error) {
-	if strings.ContainsFunc(cursor, func(r rune) bool {
+	id, name, ok := strings.Cut(cursor, ".")
+	if cursor != "" && (!ok || !identity.ValidConversation(name) || strings.ContainsFunc(id, func(r rune) bool {
 		return !(r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z')
-	}) {
+	})) {
 		return history.Listing{}, history.ErrNotFound
 	}
-	type item struct{ name, id string }
-	var items []item
+	last := listed{id, name}
+	var items []listed
 	err := s.withCatalogue(ctx, scope, func(newest map[string]string) {
 		for name, id := range newest {
-			if cursor == "" || id < cursor {
-				items = append(items, item{name, id})
+			if it := (listed{id, name}); cursor == "" || last.compare(it) < 0 {
+				items = append(items, it)
 			}
 		}
 	})
 	if err != nil {
 		return history.Listing{}, err
 	}
-	slices.SortFunc(items, func(a, b item) int {
-		if c := strings.Compare(b.id, a.id); c != 0 {
-			return c
-		}
-		return strings.Compare(a.name, b.name)
-	})
+	slices.SortFunc(items, listed.compare)
 	var page history.Listing
 	for i, it := range items {
 		if len(page.Items) == limit {
-			page.Next = items[i-1].id
+			page.Next = items[i-1].id + "." + items[i-1].name
 			break
 		}
 		state, err := s.Log(scope, it.name).State(ctx)
@@ -117,7 +125,7 @@ func (s *Store) withCatalogue(ctx context.Context, scope identity.Scope, fn func
 		}
 		c.of[scope] = one
 		c.mu.Unlock()
-		s.makeCatalogue(scope, one)
+		s.reading.Go(func() { s.makeCatalogue(scope, one) }) // who waits may give up
 	} else {
 		c.mu.Unlock()
 	}
@@ -141,17 +149,21 @@ func (s *Store) makeCatalogue(scope identity.Scope, one *catalogue) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer close(one.ready)
+	current := c.of[scope] == one // else it was given up meanwhile, and counts no more
 	if err != nil {
 		one.err = classify(err)
-		if c.of[scope] == one {
+		if current {
 			delete(c.of, scope)
+			c.total -= len(one.newest)
 		}
 		return
 	}
 	for name, id := range found {
 		if _, newer := one.newest[name]; !newer && !one.removed[name] {
 			one.newest[name] = id
-			c.total++
+			if current {
+				c.total++
+			}
 		}
 	}
 	one.removed = nil
@@ -184,7 +196,9 @@ func (s *Store) findConversations(scope identity.Scope) (map[string]string, erro
 			return nil, err
 		}
 		id, err := s.newestID(transcriptKey{scope, name}, dir+"/"+e.Name)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, history.ErrDamaged) {
+			s.log.Error("the end of a conversation cannot be read", "scope", scope, "conversation", e.Name[:min(12, len(e.Name))])
+		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 		found[name] = id

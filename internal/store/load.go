@@ -55,6 +55,7 @@ func (t *transcript) load(window int64) error {
 		}
 	}
 	t.state.Store(snap)
+	t.store.metrics.opens.Inc()
 	return nil
 }
 

@@ -29,9 +29,9 @@ func newMetrics(reg prometheus.Registerer, open func() float64) *metrics {
 	}
 	return &metrics{
 		failures: failures,
-		commits:  auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_commits_total", Help: "Commits made durable."}),
-		messages: auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_messages_total", Help: "Messages made durable."}),
-		bytes:    auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_written_bytes_total", Help: "Bytes of segments made durable."}),
+		commits:  auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_commits_total", Help: "Commits of appends made durable."}),
+		messages: auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_messages_total", Help: "Messages made durable, by appends and imports."}),
+		bytes:    auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_written_bytes_total", Help: "Bytes of segments made durable by appends."}),
 		batch: auto.NewHistogram(prometheus.HistogramOpts{Name: "historyd_store_batch_commits", Help: "Commits that shared one sync.",
 			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256}}),
 		sync: auto.NewHistogram(prometheus.HistogramOpts{Name: "historyd_store_sync_seconds", Help: "Time of the sync of one segment.",

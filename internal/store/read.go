@@ -62,7 +62,7 @@ func (t *transcript) records(snap *snapshot, from, to int64) iter.Seq2[history.R
 			}
 			bad = place{}
 			t.tellLost(c)
-			if c.First > to {
+			if c.First > to && to < snap.last {
 				return
 			}
 			for r, err := range t.recordsOf(c) {
@@ -75,7 +75,7 @@ func (t *transcript) records(snap *snapshot, from, to int64) iter.Seq2[history.R
 				}
 			}
 			seen = max(seen, c.Last)
-			if c.Last >= to && c.First <= c.Last {
+			if c.Last >= to && c.First <= c.Last && to < snap.last {
 				return
 			}
 		}
@@ -161,7 +161,7 @@ func (t *transcript) forward(snap *snapshot, seq int64) iter.Seq2[placed, error]
 		}
 		chain := chained{}
 		for n, first := numbers[i], true; n != 0; first = false {
-			next, end, err := t.extent(snap, n)
+			next, end, behind, err := t.extent(snap, n)
 			if err == nil {
 				err = t.ours(n)
 			}
@@ -177,7 +177,7 @@ func (t *transcript) forward(snap *snapshot, seq int64) iter.Seq2[placed, error]
 				}
 			}
 			s := newScanner(t.files.reader(n), off, end)
-			s.chain = chain
+			s.chain, s.behind = chain, behind
 			for {
 				it, err := s.next()
 				if errors.Is(err, io.EOF) {
@@ -206,26 +206,24 @@ func (t *transcript) upTo(snap *snapshot) []int {
 	return numbers[:max(1, i)]
 }
 
-// extent returns where the valid part of segment n ends, and the segment behind it.
-func (t *transcript) extent(snap *snapshot, n int) (next int, end int64, err error) {
+// extent returns where the valid part of segment n ends, the segment behind it, and
+// what that one continues.
+func (t *transcript) extent(snap *snapshot, n int) (next int, end int64, behind chained, err error) {
 	if n == snap.seg {
-		return 0, snap.off, nil
+		return 0, snap.off, chained{}, nil
 	}
 	next, h, err := t.files.following(n)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, chained{}, err
 	}
 	if next > snap.seg {
 		next = 0
 	}
 	size, err := t.files.size(n)
-	if err != nil {
-		return 0, 0, err
-	}
 	if next != 0 && h.ok && h.after.Segment == n {
-		return next, min(size, h.after.Offset), nil
+		size = min(size, h.after.Offset)
 	}
-	return next, size, nil
+	return next, size, h.prev, err
 }
 
 // backward yields the items before a place, the nearest first.
@@ -236,16 +234,16 @@ func (t *transcript) backward(snap *snapshot, at place) iter.Seq2[placed, error]
 		if !found {
 			i = len(numbers) - 1
 		}
-		end := at.Offset
+		end, behind := at.Offset, chained{}
 		for n := numbers[i]; ; {
 			if err := t.ours(n); err != nil {
 				yield(placed{}, err)
 				return
 			}
-			if !t.backwardIn(n, end, yield) {
+			if !t.backwardIn(n, end, behind, yield) {
 				return
 			}
-			prev, off, err := t.before(snap, numbers, n)
+			prev, off, link, err := t.before(snap, numbers, n)
 			if err != nil {
 				yield(placed{}, err)
 				return
@@ -253,30 +251,31 @@ func (t *transcript) backward(snap *snapshot, at place) iter.Seq2[placed, error]
 			if prev == 0 {
 				return
 			}
-			n, end = prev, off
+			n, end, behind = prev, off, link
 		}
 	}
 }
 
-// before returns the segment that segment n continues, and where its valid part ends.
-func (t *transcript) before(snap *snapshot, numbers []int, n int) (int, int64, error) {
+// before returns the segment that segment n continues, where its valid part ends, and
+// the checksum that n continues.
+func (t *transcript) before(snap *snapshot, numbers []int, n int) (int, int64, chained, error) {
 	h, err := t.files.headerOf(n)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, chained{}, err
 	}
 	if h.ok {
 		if !slices.Contains(numbers, h.after.Segment) {
-			return 0, 0, nil
+			return 0, 0, chained{}, nil
 		}
 		size, err := t.files.size(h.after.Segment)
-		return h.after.Segment, min(size, h.after.Offset), err
+		return h.after.Segment, min(size, h.after.Offset), h.prev, err
 	}
 	i, _ := slices.BinarySearch(numbers, n)
 	if i == 0 {
-		return 0, 0, nil
+		return 0, 0, chained{}, nil
 	}
 	size, err := t.files.size(numbers[i-1])
-	return numbers[i-1], size, err
+	return numbers[i-1], size, chained{}, err
 }
 
 // maxGlued is how far back a reader goes at once for a good line before a bad one.
@@ -284,7 +283,7 @@ const maxGlued = 64 << 20
 
 // backwardIn yields the items of [0, end) of one segment from the end; false when
 // the reader has had enough or got an error.
-func (t *transcript) backwardIn(n int, end int64, yield func(placed, error) bool) bool {
+func (t *transcript) backwardIn(n int, end int64, behind chained, yield func(placed, error) bool) bool {
 	size := int64(16 << 10)
 	for end > 0 {
 		from := max(0, end-size)
@@ -302,7 +301,7 @@ func (t *transcript) backwardIn(n int, end int64, yield func(placed, error) bool
 			}
 			chunk, from = chunk[i+1:], from+int64(i+1)
 		}
-		items, err := itemsOf(chunk, from)
+		items, err := itemsOf(chunk, from, behind)
 		if err != nil {
 			yield(placed{}, err)
 			return false
@@ -316,17 +315,20 @@ func (t *transcript) backwardIn(n int, end int64, yield func(placed, error) bool
 				return false
 			}
 		}
-		end = from
+		end, behind = from, chained{}
+		if len(items) > 0 && items[0].good {
+			behind.sum, behind.known = prevOf(items[0].raw)
+		}
 		size = min(size*2, 1<<20)
 	}
 	return true
 }
 
-func itemsOf(chunk []byte, from int64) ([]item, error) {
+func itemsOf(chunk []byte, from int64, behind chained) ([]item, error) {
 	s := newScanner(func(p []byte, off int64) (int, error) {
 		return copy(p, chunk[off-from:]), nil
 	}, from, from+int64(len(chunk)))
-	s.chunk = len(chunk)
+	s.chunk, s.behind = len(chunk), behind
 	var items []item
 	for {
 		it, err := s.next()

@@ -35,6 +35,7 @@ type scanner struct {
 	at      int64 // next byte to look at
 	chunk   int   // bytes of the next read
 	chain   chained
+	behind  chained // what the line behind the stretch says that it continues
 	pending []item
 }
 
@@ -111,7 +112,7 @@ func (s *scanner) next() (item, error) {
 	it := item{off: s.at, raw: line, ended: ended}
 	s.at = it.end()
 	if it.sum, it.good = frameIs(line); !it.good {
-		return s.salvage(it), nil
+		return s.salvage(it)
 	}
 	s.follow(&it)
 	return it, nil
@@ -142,8 +143,19 @@ func (s *scanner) line() ([]byte, bool, error) {
 }
 
 // salvage splits a line that is no frame into the frames that it holds and what is between.
-func (s *scanner) salvage(bad item) item {
-	found := framesIn(bad.raw, s.chain, bad.off == 0)
+func (s *scanner) salvage(bad item) (item, error) {
+	behind := s.behind
+	if s.at < s.end {
+		next, _, err := s.line()
+		if err != nil {
+			return item{}, err
+		}
+		behind = chained{}
+		if _, ok := frameIs(next); ok {
+			behind.sum, behind.known = prevOf(next)
+		}
+	}
+	found := framesIn(bad.raw, s.chain, behind, bad.off == 0)
 	at := 0
 	add := func(from, to int, good bool, sum uint32) {
 		if from < to || good {
@@ -161,12 +173,12 @@ func (s *scanner) salvage(bad item) item {
 	}
 	if len(s.pending) == 0 { // an empty line
 		bad.good = false
-		return bad
+		return bad, nil
 	}
 	s.pending[len(s.pending)-1].ended = bad.ended
 	it := s.pending[0]
 	s.pending = s.pending[1:]
-	return it
+	return it, nil
 }
 
 // prevOf reads the checksum that a frame says it continues from, without decoding

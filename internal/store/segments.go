@@ -53,6 +53,7 @@ type handle struct {
 type headerInfo struct {
 	ok     bool
 	first  int64 // the seq that comes next there
+	prev   chained
 	after  place
 	header header
 }
@@ -230,7 +231,7 @@ func (g *segments) headerOf(n int) (headerInfo, error) {
 	}
 	if it.good {
 		if c, err := parseCommit(it.raw); err == nil && c.Header != nil {
-			h = headerInfo{ok: true, first: c.First, after: c.Header.After, header: *c.Header}
+			h = headerInfo{ok: true, first: c.First, prev: chained{uint32(c.Prev), true}, after: c.Header.After, header: *c.Header}
 		}
 	}
 	g.mu.Lock()

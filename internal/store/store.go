@@ -68,6 +68,7 @@ type Store struct {
 	segmentBytes int64
 	openFiles    int
 	lock         io.Closer
+	reading      sync.WaitGroup // the goroutines that load a transcript or make a catalogue
 
 	mu      sync.Mutex // guards what follows
 	closed  bool
@@ -100,7 +101,10 @@ type entry struct {
 // durable.ErrLocked when another daemon has the directory.
 func Open(o Options) (*Store, error) {
 	if o.FS == nil || o.NewID == nil {
-		return nil, errors.New("store: FS and NewID are required")
+		return nil, errors.New("store: Options.FS and Options.NewID are required")
+	}
+	if o.SegmentBytes < 0 || o.OpenFiles < 0 {
+		return nil, errors.New("store: Options.SegmentBytes and Options.OpenFiles must not be negative")
 	}
 	s := &Store{fsys: o.FS, newID: o.NewID, now: o.Now, log: o.Logger, segmentBytes: o.SegmentBytes, openFiles: o.OpenFiles,
 		open: map[transcriptKey]*entry{}, idle: list.New(), retired: map[transcriptKey][]*transcript{}, opened: map[transcriptKey]struct{}{},
@@ -192,6 +196,7 @@ func (s *Store) Close() error {
 	for _, t := range retired {
 		t.files.end()
 	}
+	s.reading.Wait()
 	return s.lock.Close()
 }
 
@@ -306,11 +311,17 @@ func (s *Store) take(key transcriptKey) (*entry, error) {
 	e, ok := s.open[key]
 	if !ok {
 		e = &entry{t: newTranscript(s, key, s.dirOf(key)), ready: make(chan struct{})}
+		e.t.refs = 1 // the loader's, so that whoever gives up waiting does not end the load
 		s.open[key] = e
-		go func() { // ends with the load
+		s.reading.Go(func() { // ends with the load
 			e.err = e.t.load(tailWindow)
 			close(e.ready)
-		}()
+			if e.err != nil {
+				s.discard(e)
+				return
+			}
+			s.release(e.t)
+		})
 	}
 	e.t.refs++
 	if e.node != nil {
@@ -382,6 +393,7 @@ func (s *Store) reserve(key transcriptKey, old *transcript) (*entry, bool) {
 		return nil, false
 	}
 	e := &entry{t: newTranscript(s, key, s.dirOf(key)), ready: make(chan struct{}), err: errRetry}
+	e.t.refs = 1 // until vacate: whoever gives up waiting does not give the place free
 	s.open[key] = e
 	delete(s.opened, key)
 	return e, true
@@ -406,12 +418,16 @@ func (s *Store) retire(t *transcript) {
 	s.retired[t.key] = append(s.retired[t.key], t)
 }
 
-// endReads ends all reads of a conversation whose place was reserved.
-func (s *Store) endReads(t *transcript) {
+// endReads ends all reads of a conversation whose place was reserved; t is its
+// transcript, or nil when it could not be loaded.
+func (s *Store) endReads(key transcriptKey, t *transcript) {
 	s.mu.Lock()
-	ended := append(s.retired[t.key], t)
-	delete(s.retired, t.key)
+	ended := s.retired[key]
+	delete(s.retired, key)
 	s.mu.Unlock()
+	if t != nil {
+		ended = append(ended, t)
+	}
 	for _, t := range ended {
 		t.files.end()
 	}

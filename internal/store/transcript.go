@@ -37,8 +37,7 @@ type transcript struct {
 	damage   history.Damage
 	told     map[int][]badStretch // by segment
 
-	titleOnce sync.Once
-	title     string
+	title atomic.Pointer[string] // nil until it is read
 
 	refs int // guarded by Store.mu
 }

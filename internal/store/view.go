@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,23 +31,31 @@ func (t *transcript) titleAt(snap *snapshot) string {
 	if snap.totals.Title.none() {
 		return ""
 	}
-	t.titleOnce.Do(func() {
-		c, err := t.commitAt(snap.totals.Title)
-		if err != nil || c == nil {
-			return
+	if known := t.title.Load(); known != nil {
+		return *known
+	}
+	c, err := t.commitAt(snap.totals.Title)
+	if err != nil {
+		return "" // it is read again the next time
+	}
+	title := ""
+	if c != nil {
+		title = titleIn(c)
+	}
+	t.title.Store(&title)
+	return title
+}
+
+func titleIn(c *commit) string {
+	for r, err := range recordsOf(c) {
+		if err != nil {
+			return ""
 		}
-		for r, err := range recordsOf(c) {
-			if err != nil {
-				return
-			}
-			m, err := r.Message()
-			if err == nil && m.StartsTurn() && titleOf(&m) != "" {
-				t.title = titleOf(&m)
-				return
-			}
+		if m, err := r.Message(); err == nil && m.StartsTurn() && titleOf(&m) != "" {
+			return titleOf(&m)
 		}
-	})
-	return t.title
+	}
+	return ""
 }
 
 // View implements history.Log.
@@ -103,13 +112,16 @@ func (l *log) FindCall(ctx context.Context, id string) (history.FoundCall, error
 	}
 	defer l.store.release(t)
 	snap := t.state.Load()
+	if snap.unreadable {
+		return history.FoundCall{}, history.ErrDamaged
+	}
 	if !snap.exists {
 		return history.FoundCall{}, history.ErrNotFound
 	}
 	var seen int64
 	next := snap.last + 1 // the seq behind the line that is looked at
 	for p, err := range t.backward(snap, place{snap.seg, snap.off}) {
-		if err != nil {
+		if err = cmp.Or(err, ctx.Err()); err != nil {
 			return history.FoundCall{}, classify(err)
 		}
 		seen += int64(len(p.raw))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -321,3 +322,5 @@ var ann = func() identity.Scope {
 func start(fsys *crashfs.FS) (*Store, error) {
 	return Open(Options{FS: fsys, NewID: safeIDs(), SegmentBytes: 1500, OpenFiles: 2})
 }
+
+func rng(seed int) *rand.Rand { return rand.New(rand.NewPCG(uint64(seed), 99)) }
