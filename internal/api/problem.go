@@ -67,7 +67,6 @@ type problem struct {
 	actual *int64
 	faults []history.Fault
 	header map[string]string
-	cause  error
 }
 
 func newProblem(code string) *problem { return &problem{code: code} }
@@ -77,14 +76,7 @@ func badParameter(field, detail string, args ...any) error {
 	return &problem{code: "invalid_parameter", field: field, detail: fmt.Sprintf(detail, args...)}
 }
 
-func (p *problem) Error() string {
-	if p.cause != nil {
-		return p.code + ": " + p.cause.Error()
-	}
-	return p.code
-}
-
-func (p *problem) Unwrap() error { return p.cause }
+func (p *problem) Error() string { return p.code }
 
 func (p *problem) status() int { return codeByName[p.code].status }
 
@@ -139,8 +131,8 @@ var classes = []struct {
 	{history.ErrNotEmpty, "conversation_not_empty"},
 	{history.ErrPrecondition, "precondition_failed"},
 	{history.ErrKeyMismatch, "idempotency_mismatch"},
-	{history.ErrTooLarge, "message_too_large"},
 	{history.ErrGone, "conflict"},
+	{history.ErrBusy, "rate_limited"},
 	{history.ErrFull, "disk_full"},
 	{history.ErrUnavailable, "unavailable"},
 	{history.ErrClosed, "unavailable"},
@@ -177,6 +169,10 @@ func problemOf(err error) *problem {
 		p.header = map[string]string{"Www-Authenticate": "Bearer"}
 	case "unavailable":
 		p.header = map[string]string{"Retry-After": "5"}
+	case "rate_limited":
+		if p.header == nil { // a rate knows better how long
+			p.header = map[string]string{"Retry-After": "1"}
+		}
 	}
 	return p
 }

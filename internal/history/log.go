@@ -16,7 +16,8 @@ import (
 //
 // Errors are of the classes below. After ErrUnavailable or ErrFull from Append or
 // Import it is not known whether the batch will be found in the record, but it is
-// found there whole or not at all, and once a read has shown it, it stays.
+// found there whole or not at all, and once a read has shown it, it stays. After
+// ErrBusy it is not there, and may be sent again in a moment.
 type Log interface {
 	// State returns what is known of the conversation without reading its messages.
 	// A conversation that does not exist has the zero State and no error.
@@ -205,7 +206,7 @@ var (
 	ErrPrecondition = errors.New("the conversation has moved on")
 	ErrKeyMismatch  = errors.New("the idempotency key was used with another request")
 	ErrTooFar       = errors.New("not found in the part of the record that was searched")
-	ErrTooLarge     = errors.New("too large")
+	ErrBusy         = errors.New("too many appends wait for this conversation")
 	ErrFull         = errors.New("no space left on the device")
 	ErrUnavailable  = errors.New("storage failed")
 	ErrDamaged      = errors.New("the record is damaged")
