@@ -162,7 +162,6 @@ func (d *daemon) newHandler(reg *prometheus.Registry) (http.Handler, error) {
 		Engine:     d.engine,
 		Policy:     policy,
 		Compactor:  compactor,
-		Categories: s.categories(),
 		Registerer: reg,
 		Logger:     d.log,
 	})

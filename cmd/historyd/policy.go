@@ -58,16 +58,3 @@ var policyKeys = strings.NewReplacer(
 
 // policyKey is the key that a field such as Tools[1].Match was set by.
 func policyKey(field string) string { return "projection." + policyKeys.Replace(field) }
-
-// categories are those that the configuration names.
-func (s *settings) categories() []string {
-	var list []string
-	for _, w := range s.Projection.Withhold {
-		list = append(list, w.Category)
-	}
-	for _, t := range s.Projection.Tools {
-		list = append(list, t.Category)
-	}
-	slices.Sort(list)
-	return slices.Compact(list)
-}

@@ -38,10 +38,6 @@ type Options struct {
 	Policy    *projection.Policy
 	Compactor *compaction.Compactor
 
-	// Categories are the names that may label a metric, beside the built-in ones;
-	// any other category is counted as "other".
-	Categories []string
-
 	Registerer prometheus.Registerer // nil means unregistered metrics
 	Logger     *slog.Logger          // nil means no log
 }
@@ -68,7 +64,7 @@ func New(o Options) (*Pipeline, error) {
 	p := &Pipeline{
 		engine:    o.Engine,
 		compactor: o.Compactor,
-		metrics:   newMetrics(o.Registerer, o.Categories),
+		metrics:   newMetrics(o.Registerer),
 		log:       o.Logger,
 	}
 	if p.log == nil {

@@ -230,6 +230,7 @@ func TestResultsThatComeLaterFollowTheirCall(t *testing.T) {
 type brokenEngine struct {
 	Engine
 	find    error
+	append  error
 	receipt *history.Receipt
 }
 
@@ -252,6 +253,9 @@ func (l brokenLog) FindCall(ctx context.Context, id string) (history.FoundCall, 
 func (l brokenLog) Append(ctx context.Context, b history.Batch) (history.Receipt, error) {
 	if l.e.receipt != nil {
 		return *l.e.receipt, nil
+	}
+	if l.e.append != nil {
+		return history.Receipt{}, fmt.Errorf("engine: %w", l.e.append)
 	}
 	return l.Log.Append(ctx, b)
 }
@@ -357,12 +361,13 @@ func TestClearEndsEverything(t *testing.T) {
 }
 
 func TestLabelsOfMetricsAreFromClosedSets(t *testing.T) {
-	b := newBench(t, projection.Options{Withhold: []projection.Withhold{{Category: "secret-category", Arguments: true}}})
+	b := newBench(t, projection.Options{})
 	c := conversation(t, "ann")
 	for i := range 50 {
-		b.record(Conversation{c.Scope, fmt.Sprintf("c%d", i)}, Turn{
-			Messages:   []history.Message{calls("c1", fmt.Sprintf("tool%d", i), `{"a":"value"}`)},
-			Categories: map[string]string{fmt.Sprintf("tool%d", i): "secret-category"},
+		tool := fmt.Sprintf("tool%d", i)
+		b.record(Conversation{c.Scope, tool}, Turn{
+			Messages:   []history.Message{calls("c1", tool, `{"a":"value"}`), calls("c2", "purse"+tool, `{"a":"value"}`), calls("c3", "other", `{"a":"value"}`)},
+			Categories: map[string]string{tool: "secret-category " + tool, "purse*": " WALLET "},
 		})
 	}
 	families, err := b.reg.Gather()
@@ -376,7 +381,79 @@ func TestLabelsOfMetricsAreFromClosedSets(t *testing.T) {
 			t.Errorf("%s names a category that the options do not", f.GetName())
 		}
 	}
+	if wallet, unknown := b.counted("historyd_redactions_total", "wallet"), b.counted("historyd_redactions_total", "unknown"); wallet != 50 || unknown != 50 {
+		t.Errorf("%v values of wallets and %v of unknown tools were counted, want 50 of each", wallet, unknown)
+	}
 	if series > 20 {
 		t.Errorf("%d series", series)
+	}
+}
+
+// counted is what a counter has of the series with that label.
+func (b *bench) counted(name string, label string) float64 {
+	b.t.Helper()
+	families, err := b.reg.Gather()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var n float64
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() != name {
+				continue
+			}
+			for _, l := range m.GetLabel() {
+				if l.GetValue() == label {
+					n += m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return n
+}
+
+func TestAReloadedPolicyIsCountedByItsOwnNames(t *testing.T) {
+	b := newBench(t, projection.Options{})
+	c := conversation(t, "ann")
+	policy, err := projection.New(projection.Options{Withhold: []projection.Withhold{{Category: "bank", Arguments: true}}, Tools: []projection.Rule{{Match: "pay", Category: "bank"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.SetPolicy(policy)
+	b.record(c, Turn{Messages: []history.Message{calls("c1", "pay", `{"a":"value"}`)}})
+	if n := b.counted("historyd_redactions_total", "bank"); n != 1 {
+		t.Errorf("%v values of category bank were counted, want 1", n)
+	}
+}
+
+func TestEveryAppendIsCountedByWhatBecameOfIt(t *testing.T) {
+	b := newBench(t, projection.Options{})
+	c := conversation(t, "ann")
+	hello := []history.Message{said(history.User, "hi")}
+	never := func(string) bool { return false }
+	for _, tt := range []struct {
+		result string
+		fails  error // what the engine answers
+		turn   Turn
+	}{
+		{"ok", nil, Turn{Messages: hello, Key: "k"}},
+		{"replayed", nil, Turn{Messages: hello, Key: "k"}},
+		{"refused", nil, Turn{Messages: hello, Key: "k", Categories: map[string]string{"tool": strings.Repeat("long ", 100)}}},
+		{"refused", nil, Turn{Messages: hello, IfMatch: never}},
+		{"refused", history.ErrKeyMismatch, Turn{Messages: hello}},
+		{"refused", history.ErrBusy, Turn{Messages: hello}},
+		{"canceled", context.Canceled, Turn{Messages: hello}},
+		{"canceled", context.DeadlineExceeded, Turn{Messages: hello}},
+		{"stopping", history.ErrClosed, Turn{Messages: hello}},
+		{"failed", history.ErrUnavailable, Turn{Messages: hello}},
+		{"failed", history.ErrFull, Turn{Messages: hello}},
+	} {
+		reg := prometheus.NewRegistry()
+		p := newPipeline(t, &brokenEngine{Engine: b.engine, append: tt.fails}, projection.Options{}, reg)
+		_, err := p.Record(context.Background(), c, tt.turn)
+		counted := (&bench{t: t, reg: reg}).counted("historyd_appends_total", tt.result)
+		if counted != 1 || tt.fails != nil && !errors.Is(err, tt.fails) {
+			t.Errorf("%s, engine %v: counted %v times, error %v", tt.result, tt.fails, counted, err)
+		}
 	}
 }

@@ -40,6 +40,12 @@ type Change struct {
 // gives the first answer again, and a request that projects to something else
 // history.ErrKeyMismatch.
 func (p *Pipeline) Record(ctx context.Context, c Conversation, t Turn) (Recorded, error) {
+	out, err := p.record(ctx, c, t)
+	p.metrics.appended(out.Receipt, err)
+	return out, err
+}
+
+func (p *Pipeline) record(ctx context.Context, c Conversation, t Turn) (Recorded, error) {
 	log := p.open(c)
 	kept, err := p.policy.Load().Keep(t.Messages, projection.Request{
 		Categories: t.Categories,
@@ -48,7 +54,7 @@ func (p *Pipeline) Record(ctx context.Context, c Conversation, t Turn) (Recorded
 	if err != nil {
 		return Recorded{}, fmt.Errorf("project: %w", err)
 	}
-	fingerprint, size := fingerprint("append", kept)
+	fingerprint, sizes := fingerprint("append", kept)
 	receipt, err := log.Append(ctx, history.Batch{
 		Messages:    kept.Messages,
 		Key:         t.Key,
@@ -57,7 +63,6 @@ func (p *Pipeline) Record(ctx context.Context, c Conversation, t Turn) (Recorded
 		Note:        note{Changes: noted(kept.Changes), Categories: kept.Categories}.encode(),
 		Fold:        p.compactor,
 	})
-	p.metrics.appended(err, receipt.Replayed)
 	if err != nil {
 		return Recorded{}, fmt.Errorf("append: %w", err)
 	}
@@ -65,7 +70,7 @@ func (p *Pipeline) Record(ctx context.Context, c Conversation, t Turn) (Recorded
 	if receipt.Replayed {
 		return p.recall(ctx, receipt), nil
 	}
-	p.metrics.kept("append", receipt.Added, size, kept.Changes)
+	p.metrics.stored("append", sizes, kept.Changes, nil)
 	return Recorded{receipt, changes(noted(kept.Changes), receipt.FirstSeq)}, nil
 }
 
@@ -111,8 +116,8 @@ func finder(ctx context.Context, log history.Log) func(string) (projection.Found
 }
 
 // fingerprint tells one request from another by what is kept of it, so that it
-// says nothing of a withheld value. It returns the size of the messages, too.
-func fingerprint(door string, kept projection.Kept) (sum [32]byte, size int64) {
+// says nothing of a withheld value. It returns the size of each message, too.
+func fingerprint(door string, kept projection.Kept) (sum [32]byte, sizes []int64) {
 	h := sha256.New()
 	fmt.Fprintln(h, door)
 	var line []byte
@@ -121,12 +126,12 @@ func fingerprint(door string, kept projection.Kept) (sum [32]byte, size int64) {
 		m.Seq = 0
 		line = append(history.AppendMessage(line[:0], &m), '\n')
 		h.Write(line)
-		size += int64(len(line))
+		sizes = append(sizes, int64(len(line)))
 	}
 	if len(kept.Categories) > 0 {
 		// Encoding a map of strings cannot fail but for invalid UTF-8, which the doors refuse.
 		categories, _ := json.Marshal(kept.Categories, json.Deterministic(true))
 		h.Write(categories)
 	}
-	return [32]byte(h.Sum(nil)), size
+	return [32]byte(h.Sum(nil)), sizes
 }

@@ -32,7 +32,7 @@ type Imported struct {
 	history.Receipt
 	Skipped  []Skipped // in the record already
 	Repaired []Repaired
-	Changed  map[string]int64 // how many values projection altered, by action; nil when none
+	Changed  map[string]int64 // how many values of what was added projection altered, by action; nil when none
 }
 
 // Skipped names a message of the document that the record holds already.
@@ -55,7 +55,7 @@ type Repaired struct {
 // same beginning, adds only what is new.
 func (p *Pipeline) Import(ctx context.Context, c Conversation, d Document) (Imported, error) {
 	out, err := p.load(ctx, c, d)
-	p.metrics.imported(d.Mode, err)
+	p.metrics.imported(d.Mode, out.Receipt, err)
 	return out, err
 }
 
@@ -64,7 +64,8 @@ func (p *Pipeline) load(ctx context.Context, c Conversation, d Document) (Import
 	if err != nil {
 		return Imported{}, err
 	}
-	sum, size := fingerprint("import "+string(d.Mode), kept)
+	sum, sizes := fingerprint("import "+string(d.Mode), kept)
+	var have map[int]bool // messages that the record holds already
 	receipt, err := p.open(c).Import(ctx, history.Import{
 		Mode:        d.Mode,
 		Messages:    each(kept.Messages),
@@ -73,10 +74,12 @@ func (p *Pipeline) load(ctx context.Context, c Conversation, d Document) (Import
 		Fingerprint: sum,
 		Remember:    note{Categories: kept.Categories}.encode(),
 		Note: func(skipped []int64) jsontext.Value {
-			told.Skipped = nil
+			told.Skipped, have = nil, map[int]bool{}
 			for _, i := range skipped {
 				told.Skipped = append(told.Skipped, Skipped{positions[i], kept.Messages[i].ID})
+				have[int(i)] = true
 			}
+			told.Changed = counted(kept.Changes, have)
 			return note{Import: &told}.encode()
 		},
 		Fold: p.compactor,
@@ -93,7 +96,7 @@ func (p *Pipeline) load(ctx context.Context, c Conversation, d Document) (Import
 		}
 		told = *n.Import
 	} else {
-		p.metrics.kept("import", receipt.Added, size, kept.Changes)
+		p.metrics.stored("import", sizes, kept.Changes, have)
 	}
 	return Imported{receipt, told.Skipped, told.Repaired, told.Changed}, nil
 }
@@ -123,14 +126,23 @@ func (p *Pipeline) admit(d Document) (kept projection.Kept, positions []int, tol
 	if err != nil {
 		return kept, nil, told, fmt.Errorf("project: %w", err)
 	}
-	for _, c := range kept.Changes {
-		if told.Changed == nil {
-			told.Changed = map[string]int64{}
-		}
-		told.Changed[c.Action]++
-	}
 	deriveIDs(kept.Messages)
 	return kept, positions, told, nil
+}
+
+// counted counts the changes by action, but for those of messages that were skipped.
+func counted(changes []projection.Change, skipped map[int]bool) map[string]int64 {
+	var n map[string]int64
+	for _, c := range changes {
+		if skipped[c.Message] {
+			continue
+		}
+		if n == nil {
+			n = map[string]int64{}
+		}
+		n[c.Action]++
+	}
+	return n
 }
 
 // deriveIDs gives an id to each message that has none.

@@ -91,6 +91,44 @@ func TestImportAddsOnlyWhatIsNew(t *testing.T) {
 	}
 }
 
+func TestWhatAnImportSkipsIsCountedAsNothing(t *testing.T) {
+	b := newBench(t, projection.Options{})
+	c := conversation(t, "ann")
+	doc := []history.Message{calls("c1", "f", `{"a":"value"}`), answers("c1", "found"), said(history.User, "hi")}
+	more := append(slices.Clone(doc), calls("c2", "f", `{"b":"value"}`))
+	b.load(c, Document{Mode: history.Create, Messages: doc})
+	again := b.load(c, Document{Mode: history.Extend, Messages: doc, Key: "k"})
+	if len(again.Skipped) != 3 || again.Changed != nil {
+		t.Errorf("again: %+v, want 3 skipped and no change", again)
+	}
+	if longer := b.load(c, Document{Mode: history.Extend, Messages: more}); longer.Added != 1 || longer.Changed["redacted"] != 1 {
+		t.Errorf("longer: %+v, want 1 added and changed", longer)
+	}
+	b.load(c, Document{Mode: history.Extend, Messages: doc, Key: "k"})
+	var bytes int
+	for _, m := range b.stored(c) {
+		m.Seq = 0
+		bytes += len(history.AppendMessage(nil, &m)) + 1
+	}
+	for _, tt := range []struct {
+		metric, label string
+		want          float64
+	}{
+		{"historyd_messages_total", "import", 4},
+		{"historyd_redactions_total", "unknown", 3},
+		{"historyd_imports_total", "ok", 3},
+		{"historyd_imports_total", "replayed", 1},
+	} {
+		if got := b.counted(tt.metric, tt.label); got != tt.want {
+			t.Errorf("%s of %s is %v, want %v", tt.metric, tt.label, got, tt.want)
+		}
+	}
+	// What the record adds to a message is not counted.
+	if got := b.counted("historyd_message_bytes_total", "import"); got > float64(bytes) || got < float64(bytes)/2 {
+		t.Errorf("%v bytes were counted, %d are stored", got, bytes)
+	}
+}
+
 func TestWhatWasExportedComesBack(t *testing.T) {
 	b := newBench(t, projection.Options{UnknownTools: "keep"})
 	ann, bob := conversation(t, "ann"), conversation(t, "bob")

@@ -73,7 +73,7 @@ func (k *keeper) message(i int, m *history.Message) {
 	if m.Extra != nil && s.withheld.withheld() {
 		// Nobody knows what an unknown member says; it may be the call once more.
 		m.Extra = nil
-		k.change(Change{Message: i, Block: -1, Action: actionDropped, Category: s.withheld.category, Reason: s.withheld.reason})
+		k.change(Change{Message: i, Block: -1, Action: Dropped, Category: s.withheld.category, Reason: s.withheld.reason})
 	}
 	for _, v := range []*jsontext.Value{&m.Extra, &m.Metadata, &m.Usage} {
 		k.dropEcho(s, -1, v)
@@ -131,7 +131,7 @@ func (k *keeper) call(s *scene, j int, b *history.Block, v verdict) {
 			Arguments: history.WithheldArguments(v.category),
 			Redacted:  &history.Redaction{Category: v.category, Reason: v.reason},
 		}
-		k.change(Change{Message: s.message, Block: j, Action: actionRedacted, Category: v.category, Reason: v.reason})
+		k.change(Change{Message: s.message, Block: j, Action: Redacted, Category: v.category, Reason: v.reason})
 	}
 }
 
@@ -152,7 +152,7 @@ func (k *keeper) result(s *scene, j int, b *history.Block, v verdict) {
 			Plain:    true,
 			Redacted: &history.Redaction{Category: v.category, Reason: v.reason},
 		}
-		k.change(Change{Message: s.message, Block: j, Action: actionRedacted, Category: v.category, Reason: v.reason})
+		k.change(Change{Message: s.message, Block: j, Action: Redacted, Category: v.category, Reason: v.reason})
 	}
 }
 
@@ -170,7 +170,7 @@ func (k *keeper) masked(b *history.Block) bool {
 func (k *keeper) dropClaims(s *scene, j int, b *history.Block) {
 	if b.Redacted != nil || b.Truncated != nil {
 		b.Redacted, b.Truncated = nil, nil
-		k.change(Change{Message: s.message, Block: j, Action: actionDropped, Reason: reasonClaim})
+		k.change(Change{Message: s.message, Block: j, Action: Dropped, Reason: reasonClaim})
 	}
 }
 
@@ -179,7 +179,7 @@ func (k *keeper) innerEchoes(s *scene, j int, b *history.Block) {
 	before := len(k.changes)
 	if b.Redacted != nil {
 		b.Redacted = nil
-		k.change(Change{Message: s.message, Block: j, Action: actionDropped, Reason: reasonClaim})
+		k.change(Change{Message: s.message, Block: j, Action: Dropped, Reason: reasonClaim})
 	}
 	content := make([]history.Block, 0, len(b.Content))
 	for _, c := range b.Content {
@@ -219,7 +219,7 @@ func (k *keeper) mask(s *scene, j int, text *string, whole bool) {
 		masked.WriteString((*text)[at:e.from])
 		masked.WriteString(history.WithheldText(e.category))
 		at = e.to
-		k.change(Change{Message: s.message, Block: j, Action: actionRedacted, Category: e.category, Reason: reasonEcho})
+		k.change(Change{Message: s.message, Block: j, Action: Redacted, Category: e.category, Reason: reasonEcho})
 	}
 	masked.WriteString((*text)[at:])
 	*text = masked.String()
@@ -253,7 +253,7 @@ func (k *keeper) leaks(s *scene, j int, texts ...string) bool {
 			spans = find(s.own.list, []string{text})[text]
 		}
 		if len(spans) > 0 {
-			k.change(Change{Message: s.message, Block: j, Action: actionDropped, Category: spans[0].category, Reason: reasonEcho})
+			k.change(Change{Message: s.message, Block: j, Action: Dropped, Category: spans[0].category, Reason: reasonEcho})
 			return true
 		}
 	}

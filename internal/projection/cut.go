@@ -34,7 +34,7 @@ func (k *keeper) cut(s *scene, j int, b *history.Block) {
 	}
 	if b.Truncated != nil && !t.marked() {
 		b.Truncated = nil
-		k.change(Change{Message: s.message, Block: j, Action: actionDropped, Reason: reasonClaim})
+		k.change(Change{Message: s.message, Block: j, Action: Dropped, Reason: reasonClaim})
 		if t.chars <= int64(k.limit) {
 			return
 		}
@@ -45,7 +45,7 @@ func (k *keeper) cut(s *scene, j int, b *history.Block) {
 	}
 	b.Content = t.shorten(b.Content, int64(k.limit))
 	b.Truncated = &was
-	k.change(Change{Message: s.message, Block: j, Action: actionTruncated, OriginalChars: was.OriginalChars})
+	k.change(Change{Message: s.message, Block: j, Action: Truncated, OriginalChars: was.OriginalChars})
 }
 
 // A measured result: the text blocks are taken as one text.

@@ -37,17 +37,17 @@ type Kept struct {
 type Change struct {
 	Message       int    // position in what was given to Keep
 	Block         int    // position in the message as given; -1 is the message around its blocks
-	Action        string // redacted, truncated, dropped
+	Action        string // one of the actions below
 	Category      string
 	Reason        string
-	OriginalChars int64 // truncated
+	OriginalChars int64 // of what was Truncated
 }
 
 // Actions of a Change.
 const (
-	actionRedacted  = "redacted"
-	actionTruncated = "truncated"
-	actionDropped   = "dropped"
+	Redacted  = "redacted"  // a mark stands in its place
+	Truncated = "truncated" // head and tail stay
+	Dropped   = "dropped"   // gone
 )
 
 // Keep returns the messages as they may be kept: arguments and results of

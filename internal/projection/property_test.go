@@ -181,6 +181,11 @@ func TestKeepHolds(t *testing.T) {
 		if show(msgs) != before {
 			t.Fatal("the input was altered")
 		}
+		for _, c := range kept.Changes {
+			if !slices.Contains([]string{"", Unknown, "wallet", "files"}, c.Category) {
+				t.Fatalf("category %q is not one of the options'", c.Category)
+			}
+		}
 		if (len(kept.Changes) > 0) != (show(kept.Messages) != before) {
 			t.Fatalf("changes %+v, from\n%sto\n%s", kept.Changes, before, show(kept.Messages))
 		}
