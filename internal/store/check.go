@@ -67,8 +67,11 @@ func (c *checker) run() error {
 	}
 	for _, e := range top {
 		c.checkMode(e.Name, e)
-		if e.Name == formatName {
+		switch e.Name {
+		case formatName:
 			c.checkFormat()
+		case transcriptsName, trashName, stagingName:
+			c.list(e.Name)
 		}
 	}
 	var callers []string
@@ -141,6 +144,10 @@ func (c *checker) checkConversation(dir string) {
 	sizes := map[int]int64{}
 	for _, e := range c.list(dir) {
 		c.checkMode(dir+"/"+e.Name, e)
+		if e.Dir {
+			c.report(Finding{dir + "/" + e.Name, "unsafe", "a directory where files belong"})
+			continue
+		}
 		if n, ok := segmentNumber(e.Name); ok {
 			g.numbers = append(g.numbers, n)
 			sizes[n] = e.Size

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"historyd/internal/durable"
 	"historyd/internal/history"
 	"historyd/internal/identity"
 )
@@ -99,7 +100,7 @@ func (s *Store) List(ctx context.Context, scope identity.Scope, cursor string, l
 			break
 		}
 		state, err := s.Log(scope, it.name).State(ctx)
-		if errors.Is(err, history.ErrDamaged) {
+		if errors.Is(err, history.ErrDamaged) || errors.Is(err, durable.ErrUnsafe) {
 			state, err = history.State{Name: it.name, Epoch: "0", Damage: &history.Damage{Places: 1, Detail: "nothing can be read"}}, nil
 		}
 		if err != nil {
@@ -188,7 +189,7 @@ func (s *Store) findConversations(scope identity.Scope) (map[string]string, erro
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // cleared meanwhile
 		}
-		if errors.Is(err, history.ErrDamaged) {
+		if errors.Is(err, history.ErrDamaged) || errors.Is(err, durable.ErrUnsafe) {
 			s.log.Error("a conversation cannot be listed: none of its headers can be read", "scope", scope, "conversation", e.Name[:min(12, len(e.Name))])
 			continue
 		}
@@ -196,7 +197,7 @@ func (s *Store) findConversations(scope identity.Scope) (map[string]string, erro
 			return nil, err
 		}
 		id, err := s.newestID(transcriptKey{scope, name}, dir+"/"+e.Name)
-		if errors.Is(err, history.ErrDamaged) {
+		if errors.Is(err, history.ErrDamaged) || errors.Is(err, durable.ErrUnsafe) {
 			s.log.Error("the end of a conversation cannot be read", "scope", scope, "conversation", e.Name[:min(12, len(e.Name))])
 		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err

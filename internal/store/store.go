@@ -151,7 +151,19 @@ func (s *Store) prepare() error {
 	if err := s.emptyTrash(); err != nil {
 		return err
 	}
-	return s.emptyStaging()
+	if err := s.emptyStaging(); err != nil {
+		return err
+	}
+	kinds, err := s.fsys.ReadDir(transcriptsName)
+	if err != nil {
+		return fmt.Errorf("list %s: %w", transcriptsName, err)
+	}
+	for _, e := range kinds {
+		if !e.Dir || e.Mode.Perm()&0o077 != 0 {
+			return fmt.Errorf("%w: %s/%s is not a directory closed to others", durable.ErrUnsafe, transcriptsName, e.Name)
+		}
+	}
+	return nil
 }
 
 func (s *Store) checkFormat() error {
