@@ -187,11 +187,16 @@ func (d *disk) Mkdir(name string) error {
 }
 
 func (d *disk) ReadDir(name string) ([]Entry, error) {
-	entries, err := d.readDir(name)
+	entries, err := d.readDir(name, private)
 	return entries, wrap("readdir", name, err)
 }
 
-func (d *disk) readDir(name string) ([]Entry, error) {
+func (d *disk) List(name string) ([]Entry, error) {
+	entries, err := d.readDir(name, func(*unix.Stat_t) error { return nil })
+	return entries, wrap("list", name, err)
+}
+
+func (d *disk) readDir(name string, check func(*unix.Stat_t) error) ([]Entry, error) {
 	fd, err := d.openDir(name, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
@@ -202,7 +207,7 @@ func (d *disk) readDir(name string) ([]Entry, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, err
 	}
-	if err := private(&st); err != nil {
+	if err := check(&st); err != nil {
 		return nil, err
 	}
 	names, err := f.Readdirnames(-1)

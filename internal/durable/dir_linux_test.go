@@ -169,6 +169,15 @@ func TestOnlyPrivateRegularFilesOfOursAreOpened(t *testing.T) {
 	}
 	_, err := fsys.ReadDir("loose")
 	wantErr(t, "list a loose directory", err, durable.ErrUnsafe)
+	must(t, fsys.Mkdir("loose/deep"))
+	put(t, fsys, "loose/deep/file", "x")
+	must(t, os.Chmod(at("loose/deep"), 0o755))
+	if err := durable.RemoveAll(fsys, "loose"); err != nil {
+		t.Errorf("remove a loose directory: %v", err)
+	}
+	if _, err := os.Stat(at("loose")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the loose directory after its removal: %v", err)
+	}
 	if _, err := fsys.Open("group", false); !strings.Contains(fmt.Sprint(err), "chmod 600") {
 		t.Errorf("no advice in %q", err)
 	} else if strings.Contains(err.Error(), dir) {

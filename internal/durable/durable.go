@@ -11,7 +11,7 @@
 //	Create          openat(O_RDWR|O_CREAT|O_EXCL), fstat, fchmod when the umask took too much
 //	Open            openat(O_RDONLY or O_RDWR, O_NOFOLLOW|O_NONBLOCK), fstat, fcntl
 //	Mkdir           mkdirat, fstatat, fchmodat when the umask took too much
-//	ReadDir         openat, fstat, getdents64, fstatat
+//	ReadDir, List   openat, fstat, getdents64, fstatat
 //	Rename          renameat2(RENAME_NOREPLACE)
 //	Replace         renameat
 //	Exchange        renameat2(RENAME_EXCHANGE)
@@ -60,6 +60,10 @@ type FS interface {
 
 	// ReadDir lists a directory, sorted by name. The directory must be ours and closed to others, else ErrUnsafe.
 	ReadDir(name string) ([]Entry, error)
+
+	// List is ReadDir of a directory whatever its owner and mode: for removing it, since what is in it would not
+	// be believed.
+	List(name string) ([]Entry, error)
 
 	// Rename never replaces: fs.ErrExist when the target is there.
 	Rename(from, to string) error
@@ -197,7 +201,7 @@ func RemoveAll(fsys FS, name string) error {
 	if !errors.Is(err, syscall.ENOTEMPTY) {
 		return err
 	}
-	entries, err := fsys.ReadDir(name)
+	entries, err := fsys.List(name)
 	if err != nil {
 		return err
 	}

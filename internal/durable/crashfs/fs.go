@@ -104,9 +104,14 @@ func (f *FS) Mkdir(name string) error {
 	}, nil)
 }
 
-func (f *FS) ReadDir(name string) ([]durable.Entry, error) {
+func (f *FS) ReadDir(name string) ([]durable.Entry, error) { return f.list("ReadDir", name) }
+
+// List is ReadDir: everything here is ours and closed to others.
+func (f *FS) List(name string) ([]durable.Entry, error) { return f.list("List", name) }
+
+func (f *FS) list(kind, name string) ([]durable.Entry, error) {
 	var entries []durable.Entry
-	err := f.do(nil, Op{Kind: "ReadDir", Name: name}, func() error {
+	err := f.do(nil, Op{Kind: kind, Name: name}, func() error {
 		d, err := f.dir(name)
 		if err != nil {
 			return err
