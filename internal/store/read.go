@@ -219,11 +219,12 @@ func (t *transcript) extent(snap *snapshot, n int) (next int, end int64, behind 
 	if next > snap.seg {
 		next = 0
 	}
-	size, err := t.files.size(n)
 	if next != 0 && h.ok && h.after.Segment == n {
-		size = min(size, h.after.Offset)
+		end, err = t.files.sealedEnd(n, h)
+	} else {
+		end, err = t.files.size(n)
 	}
-	return next, size, h.prev, err
+	return next, end, h.prev, err
 }
 
 // backward yields the items before a place, the nearest first.
@@ -267,8 +268,8 @@ func (t *transcript) before(snap *snapshot, numbers []int, n int) (int, int64, c
 		if !slices.Contains(numbers, h.after.Segment) {
 			return 0, 0, chained{}, nil
 		}
-		size, err := t.files.size(h.after.Segment)
-		return h.after.Segment, min(size, h.after.Offset), h.prev, err
+		end, err := t.files.sealedEnd(h.after.Segment, h)
+		return h.after.Segment, end, h.prev, err
 	}
 	i, _ := slices.BinarySearch(numbers, n)
 	if i == 0 {

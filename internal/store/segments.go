@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -260,6 +261,26 @@ func (g *segments) following(n int) (int, headerInfo, error) {
 		next, nextHeader = m, h
 	}
 	return next, nextHeader, nil
+}
+
+// sealedEnd is where the valid part of segment n ends by the header h behind it. What
+// lies further on was never acknowledged, unless the line that the header continues
+// does not end there: then bytes were put in before it, and it lies further on itself.
+func (g *segments) sealedEnd(n int, h headerInfo) (int64, error) {
+	size, err := g.size(n)
+	if err != nil || size <= h.after.Offset || !h.prev.known {
+		return min(size, h.after.Offset), err
+	}
+	end := make([]byte, min(frameTail, h.after.Offset))
+	if _, err := g.readAt(n, end, h.after.Offset-int64(len(end))); err != nil {
+		return 0, err
+	}
+	end, _ = bytes.CutSuffix(end, []byte("\n"))
+	want := append(appendHex([]byte(frameCRC), h.prev.sum), frameClose...)
+	if bytes.HasSuffix(end, want) {
+		return h.after.Offset, nil
+	}
+	return size, nil
 }
 
 // firstSeq is where segment n begins; of one without a header, what its first frame says.
