@@ -50,6 +50,15 @@ type daemon struct {
 type engine struct {
 	*store.Store
 	fail atomic.Pointer[func(op string) error]
+	hang atomic.Pointer[string] // the operation that goes on until nobody waits for it
+}
+
+func (e *engine) wait(ctx context.Context, op string) error {
+	if hung := e.hang.Load(); hung == nil || *hung != op {
+		return e.failing(op)
+	}
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 func (e *engine) failing(op string) error {
@@ -61,6 +70,13 @@ func (e *engine) failing(op string) error {
 
 func (e *engine) Log(s identity.Scope, name string) history.Log {
 	return failingLog{e.Store.Log(s, name), e}
+}
+
+func (e *engine) ClearAll(ctx context.Context, s identity.Scope) error {
+	if err := e.failing("clear"); err != nil {
+		return err
+	}
+	return e.Store.ClearAll(ctx, s)
 }
 
 func (e *engine) Ready() error {
@@ -76,18 +92,25 @@ type failingLog struct {
 }
 
 func (l failingLog) State(ctx context.Context) (history.State, error) {
-	if err := l.e.failing("state"); err != nil {
+	if err := l.e.wait(ctx, "state"); err != nil {
 		return history.State{}, err
 	}
 	return l.Log.State(ctx)
 }
 
 func (l failingLog) View(ctx context.Context) (history.View, error) {
-	if err := l.e.failing("view"); err != nil {
+	if err := l.e.wait(ctx, "view"); err != nil {
 		return nil, err
 	}
 	v, err := l.Log.View(ctx)
 	return failingView{v, l.e}, err
+}
+
+func (l failingLog) Clear(ctx context.Context) error {
+	if err := l.e.wait(ctx, "clear"); err != nil {
+		return err
+	}
+	return l.Log.Clear(ctx)
 }
 
 type failingView struct {
@@ -101,7 +124,7 @@ func (v failingView) Close() {
 }
 
 func (l failingLog) Append(ctx context.Context, b history.Batch) (history.Receipt, error) {
-	if err := l.e.failing("append"); err != nil {
+	if err := l.e.wait(ctx, "append"); err != nil {
 		return history.Receipt{}, err
 	}
 	return l.Log.Append(ctx, b)

@@ -54,6 +54,7 @@ func (x *exchange) readBody(r *http.Request, limit int64) ([]byte, error) {
 	if r.ContentLength > limit {
 		return nil, &problem{code: "body_too_large", limit: &limit, actual: &r.ContentLength}
 	}
+	x.boundWrites() // the first read may write that we are ready for more
 	rc := http.NewResponseController(x.ResponseWriter)
 	// net/http waits for the end of the connection while a request is served, so a
 	// deadline that were left would end the request.

@@ -47,7 +47,9 @@ func (s *server) showConversation(x *exchange, r *http.Request) error {
 	if _, err := query(r); err != nil {
 		return err
 	}
-	st, err := s.pipeline.State(r.Context(), c)
+	ctx, cancel := context.WithTimeout(r.Context(), deadline)
+	defer cancel()
+	st, err := s.pipeline.State(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -119,10 +121,14 @@ func (s *server) clear(x *exchange, r *http.Request) error {
 	if err := unconditional(r); err != nil {
 		return err
 	}
-	if err := s.pipeline.Clear(r.Context(), c); err != nil {
+	ctx, cancel := context.WithTimeout(r.Context(), deadline)
+	defer cancel()
+	err = s.pipeline.Clear(ctx, c)
+	// It may be gone even when that is not known.
+	s.replays.forget(c)
+	if err != nil {
 		return err
 	}
-	s.replays.forget(c)
 	x.WriteHeader(http.StatusNoContent)
 	return nil
 }

@@ -36,19 +36,17 @@ func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 func (x *exchange) WriteHeader(status int) {
 	if x.status == 0 {
 		x.status = status
+		x.boundWrites()
 	}
 	x.ResponseWriter.WriteHeader(status)
 }
 
 func (x *exchange) Write(p []byte) (int, error) {
 	if x.status == 0 {
-		x.status = http.StatusOK
+		x.WriteHeader(http.StatusOK)
 	}
 	return x.ResponseWriter.Write(p)
 }
-
-// smallBody is what a socket takes without waiting for its reader.
-const smallBody = 64 << 10
 
 // send writes a whole response.
 func (x *exchange) send(status int, contentType []string, body []byte) error {
@@ -56,10 +54,6 @@ func (x *exchange) send(status int, contentType []string, body []byte) error {
 	h["Content-Type"] = contentType
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.WriteHeader(status)
-	if len(body) > smallBody {
-		x.writeWithin(writeStall)
-		defer x.writeWithin(0)
-	}
 	// What cannot be written has no reader any more.
 	_, _ = x.Write(body)
 	return nil
@@ -75,17 +69,16 @@ func (x *exchange) reply(status int, v any) error {
 	return x.send(status, jsonType, body)
 }
 
-// writeStall is how long a client may take to read what is ready for it.
-const writeStall = 30 * time.Second
+// writeStall is how long a client may take to read what is ready for it, also when
+// that is little: what it left unread before may fill the socket. It is longer than
+// a connection may be idle, so that it has not passed when net/http answers by itself.
+const writeStall = 90 * time.Second
 
-// writeWithin bounds the writes from now on; 0 unbinds them.
-func (x *exchange) writeWithin(d time.Duration) {
-	var at time.Time
-	if d > 0 {
-		at = time.Now().Add(d)
-	}
+// boundWrites gives the client that long from now on. It is not undone: the end of a
+// response is written when its handler has returned, and the next one begins anew.
+func (x *exchange) boundWrites() {
 	// Where there are no deadlines, as in a recorder, there is nobody to wait for.
-	_ = http.NewResponseController(x.ResponseWriter).SetWriteDeadline(at)
+	_ = http.NewResponseController(x.ResponseWriter).SetWriteDeadline(time.Now().Add(writeStall))
 }
 
 // abort ends a response that cannot be completed, so that nobody takes what was

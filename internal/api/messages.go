@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -20,11 +21,13 @@ func (s *server) listMessages(x *exchange, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	st := &stream{x: x, header: map[string]string{"Content-Type": "application/json"}}
-	err = s.writePage(st, r, c, page)
+	st, ctx, done := newStream(x, r)
+	defer done()
+	st.header = map[string]string{"Content-Type": "application/json"}
+	err = s.writePage(ctx, st, c, page)
 	if errors.Is(err, history.ErrGone) && !st.begun {
 		st.buf = st.buf[:0]
-		err = s.writePage(st, r, c, page)
+		err = s.writePage(ctx, st, c, page)
 	}
 	if err != nil {
 		return err
@@ -54,10 +57,10 @@ func pageOf(r *http.Request) (pipeline.Page, error) {
 	return page, err
 }
 
-func (s *server) writePage(st *stream, r *http.Request, c pipeline.Conversation, page pipeline.Page) error {
+func (s *server) writePage(ctx context.Context, st *stream, c pipeline.Conversation, page pipeline.Page) error {
 	st.buf = append(st.buf, `{"object":"list","data":[`...)
 	comma := false
-	done, err := s.pipeline.Messages(r.Context(), c, page, func(rec history.Record) error {
+	done, err := s.pipeline.Messages(ctx, c, page, func(rec history.Record) error {
 		if comma {
 			st.buf = append(st.buf, ',')
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"time"
 
 	"historyd/internal/history"
 	"historyd/internal/identity"
@@ -106,7 +107,7 @@ func (s *server) counted(x *exchange, r *http.Request, c pipeline.Conversation, 
 
 // replay answers from what it answered before, while nothing has changed.
 func (s *server) replay(x *exchange, r *http.Request, c pipeline.Conversation, want shape) (result string, err error) {
-	now, err := s.pipeline.State(r.Context(), c)
+	now, err := s.pipeline.State(s.glance(), c)
 	if err != nil {
 		return "", err
 	}
@@ -134,6 +135,27 @@ func (s *server) replay(x *exchange, r *http.Request, c pipeline.Conversation, w
 	s.replays.keep(ctx, s.pipeline, c, rep.State, want, body)
 	x.Header()["Etag"] = []string{rep.State.ETag()}
 	return rendered, x.send(http.StatusOK, jsonType, body)
+}
+
+// glance returns a context for a look at the state, which ends after the deadline or
+// up to twice that. All looks share it and its timer, because one of its own would cost
+// a hot replay more than the look; so it does not end with the request.
+func (s *server) glance() context.Context {
+	now := time.Now()
+	g := s.glances.Load()
+	if g == nil || now.Sub(g.from) >= deadline {
+		ctx, end := context.WithCancel(context.Background())
+		time.AfterFunc(2*deadline, end)
+		g = &sharedContext{ctx, now}
+		s.glances.Store(g)
+	}
+	return g
+}
+
+// sharedContext is for the looks that begin within the deadline from then on.
+type sharedContext struct {
+	context.Context
+	from time.Time
 }
 
 // appendReplay appends the body, its members in the order of the contract.

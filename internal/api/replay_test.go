@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"historyd/internal/history"
 	"historyd/internal/projection"
 )
 
@@ -219,6 +220,19 @@ func TestNoReplayIsServedFromBeforeAChange(t *testing.T) {
 	want(t, d.send(request{method: "DELETE", path: "/v1/conversations", caller: "ann"}), 204, "")
 	for conv := range cache.cache.Keys() {
 		t.Errorf("the cache holds %s after all were cleared", conv.Name)
+	}
+}
+
+func TestAClearThatFailsLeavesNoReplayInMemory(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	for _, path := range []string{"/v1/conversations/x", "/v1/conversations"} {
+		d.say("ann", "x", "canary")
+		d.get("ann", replayOfX)
+		d.failWith("clear", 0, history.ErrUnavailable)
+		want(t, d.send(request{method: "DELETE", path: path, caller: "ann"}), 503, "unavailable")
+		for conv := range d.handler.(*server).replays.cache.Keys() {
+			t.Errorf("%s: the cache holds %s after the clear", path, conv.Name)
+		}
 	}
 }
 

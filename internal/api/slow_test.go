@@ -96,20 +96,108 @@ func TestABodyMayTakeLongButNotStall(t *testing.T) {
 }
 
 func TestAClientThatDoesNotReadIsLeft(t *testing.T) {
-	for _, path := range []string{"/export", "/messages", "/replay"} {
+	for _, tt := range []struct {
+		path  string
+		chars int
+	}{
+		{"/export", 1_000_000}, {"/messages", 1_000_000}, {"/replay", 1_000_000},
+		{"/replay", 20_000}, // a socket may be full of what was not read before
+		{"/replay", 10}, {"", 10}, {"/turns", 10},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newHandler(t, projection.Options{})
-			long := history.Message{Role: history.User, Kind: history.Person, Status: history.Complete, Content: []history.Block{history.Text(strings.Repeat("long ", 200_000))}}
-			_, err := d.engine.Log(d.caller("ann").Scope(), "x").Append(t.Context(), history.Batch{Messages: []history.Message{long}})
-			must(t, err)
+			d.fill("x", tt.chars)
 			conn := dial(t, d.handler)
-			_, err = fmt.Fprintf(conn, "GET /v1/conversations/x%s HTTP/1.1\r\nHost: localhost:4478\r\nAuthorization: Bearer %s\r\n\r\n", path, d.tokens["ann"])
-			must(t, err)
+			d.ask(conn, "GET", "/v1/conversations/x"+tt.path)
 			time.Sleep(2 * writeStall)
 			synctest.Wait()
 			v, _ := d.handler.(*server).visitors.Load(d.caller("ann"))
 			if n := len(v.(*visitor).places); n != 0 {
-				t.Errorf("%s: %d requests still wait for their readers", path, n)
+				t.Errorf("%s of %d characters: %d requests still wait for their readers", tt.path, tt.chars, n)
+			}
+			if got, err := io.ReadAll(conn); err != nil || len(got) > 0 {
+				t.Errorf("%s of %d characters: the connection had %d bytes more and error %v, want its end", tt.path, tt.chars, len(got), err)
+			}
+		})
+	}
+}
+
+// fill makes a conversation of one long message.
+func (d *daemon) fill(name string, chars int) {
+	d.t.Helper()
+	long := history.Message{Role: history.User, Kind: history.Person, Status: history.Complete, Content: []history.Block{history.Text(strings.Repeat("x", chars))}}
+	_, err := d.engine.Log(d.caller("ann").Scope(), name).Append(d.t.Context(), history.Batch{Messages: []history.Message{long}})
+	must(d.t, err)
+}
+
+// ask sends a request without a body.
+func (d *daemon) ask(conn net.Conn, method, path string) {
+	d.t.Helper()
+	_, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: localhost:4478\r\nAuthorization: Bearer %s\r\n\r\n", method, path, d.tokens["ann"])
+	must(d.t, err)
+}
+
+// A reader that is slow but goes on gets all, and what limits one response is not
+// felt by the next.
+func TestAClientMayReadSlowly(t *testing.T) {
+	for _, path := range []string{"/export", "/messages"} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newHandler(t, projection.Options{})
+			for range 8 {
+				d.fill("x", holdBack)
+			}
+			conn := dial(t, d.handler)
+			d.ask(conn, "GET", "/v1/conversations/x"+path)
+			in := bufio.NewReader(conn)
+			res, err := http.ReadResponse(in, nil)
+			must(t, err)
+			piece, size := make([]byte, holdBack/2), 0
+			for n, err := 0, error(nil); err == nil; size += n {
+				time.Sleep(writeStall / 4)
+				n, err = io.ReadFull(res.Body, piece)
+			}
+			if size < 8*holdBack {
+				t.Errorf("%s: %d bytes arrived, want %d and more", path, size, 8*holdBack)
+			}
+			time.Sleep(2 * writeStall)
+			body := bodyOf(100)
+			_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost:4478\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", turns, d.tokens["ann"], len(body))
+			must(t, err)
+			for _, want := range []int{http.StatusContinue, http.StatusCreated} {
+				res, err := http.ReadResponse(in, nil)
+				if err != nil || res.StatusCode != want {
+					t.Fatalf("%s: the next request: got %v, %v, want %d", path, res, err, want)
+				}
+				if want == http.StatusContinue {
+					_, err = io.WriteString(conn, body)
+					must(t, err)
+				}
+			}
+		})
+	}
+}
+
+func TestNobodyWaitsForTheRecordForEver(t *testing.T) {
+	for _, tt := range []struct{ op, method, path string }{
+		{"state", "GET", ""}, {"state", "GET", "/replay"}, {"view", "GET", "/replay"}, {"view", "GET", "/messages"},
+		{"view", "GET", "/export"}, {"clear", "DELETE", ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newHandler(t, projection.Options{})
+			d.fill("x", 10)
+			conn := dial(t, d.handler)
+			in := bufio.NewReader(conn)
+			d.ask(conn, "GET", "/v1/whoami")
+			res, err := http.ReadResponse(in, nil)
+			must(t, err)
+			_, _ = io.Copy(io.Discard, res.Body)
+			d.engine.hang.Store(&tt.op)
+			began := time.Now()
+			d.ask(conn, tt.method, "/v1/conversations/x"+tt.path)
+			res, err = http.ReadResponse(in, nil)
+			must(t, err)
+			if took := time.Since(began); res.StatusCode != 503 || took < deadline || took > 2*deadline {
+				t.Errorf("%s of %s%s: %d after %s", tt.op, tt.method, tt.path, res.StatusCode, took)
 			}
 		})
 	}

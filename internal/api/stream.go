@@ -1,8 +1,10 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"strconv"
+	"time"
 )
 
 // holdBack is how much of a streamed response is kept until it is sent, so that a
@@ -16,6 +18,19 @@ type stream struct {
 	header map[string]string // set when the response begins
 	buf    []byte
 	begun  bool
+	late   *time.Timer // ends the reading
+}
+
+// newStream returns a stream and the context to read the record in, which ends when
+// the record was read for the deadline with nothing to write: a long response may
+// take longer, as long as it goes on. The caller calls done when all has been read.
+func newStream(x *exchange, r *http.Request) (st *stream, ctx context.Context, done func()) {
+	ctx, cancel := context.WithCancel(r.Context())
+	st = &stream{x: x, late: time.AfterFunc(deadline, cancel)}
+	return st, ctx, func() {
+		st.late.Stop()
+		cancel()
+	}
 }
 
 // write adds to the response; an error means that nobody reads it any more.
@@ -45,7 +60,9 @@ func (s *stream) begin() {
 }
 
 func (s *stream) flush() error {
-	s.x.writeWithin(writeStall)
+	s.late.Stop() // writing has a limit of its own
+	defer s.late.Reset(deadline)
+	s.x.boundWrites()
 	_, err := s.x.Write(s.buf)
 	s.buf = s.buf[:0]
 	return err
@@ -59,6 +76,5 @@ func (s *stream) end() error {
 	}
 	// What cannot be written has no reader any more.
 	_ = s.flush()
-	s.x.writeWithin(0)
 	return nil
 }

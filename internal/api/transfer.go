@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
@@ -116,16 +117,18 @@ func (s *server) export(x *exchange, r *http.Request) error {
 }
 
 func (s *server) writeExport(x *exchange, r *http.Request, c pipeline.Conversation, format wire.Format) error {
-	e, err := s.pipeline.Export(r.Context(), c)
+	st, ctx, done := newStream(x, r)
+	defer done()
+	e, err := s.pipeline.Export(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer e.Close()
-	st := &stream{x: x, header: map[string]string{
+	st.header = map[string]string{
 		"Content-Type":        "application/json",
 		"Content-Disposition": `attachment; filename="` + c.Name + `.json"`,
 		"Etag":                e.State.ETag(),
-	}}
+	}
 	if format == wire.JSONL {
 		st.header["Content-Type"] = "application/x-ndjson"
 		st.header["Content-Disposition"] = `attachment; filename="` + c.Name + `.jsonl"`
@@ -136,9 +139,9 @@ func (s *server) writeExport(x *exchange, r *http.Request, c pipeline.Conversati
 	}
 	switch format {
 	case wire.Native:
-		err = writeNative(st, r, c, e)
+		err = writeNative(ctx, st, c, e)
 	case wire.JSONL:
-		for rec, failure := range e.Records(r.Context()) {
+		for rec, failure := range e.Records(ctx) {
 			if err = failure; err != nil {
 				break
 			}
@@ -148,7 +151,7 @@ func (s *server) writeExport(x *exchange, r *http.Request, c pipeline.Conversati
 			}
 		}
 	default:
-		err = writeProvider(st, r, format, e)
+		err = writeProvider(ctx, st, format, e)
 	}
 	if err != nil {
 		return err
@@ -157,14 +160,14 @@ func (s *server) writeExport(x *exchange, r *http.Request, c pipeline.Conversati
 }
 
 // writeNative writes the conversation as one object, for people to read, too.
-func writeNative(st *stream, r *http.Request, c pipeline.Conversation, e *pipeline.Export) error {
+func writeNative(ctx context.Context, st *stream, c pipeline.Conversation, e *pipeline.Export) error {
 	st.buf = append(st.buf, "{\n  \"version\": 1,\n  \"type\": \"historyd.history\",\n  \"conversation\": "...)
 	st.buf = history.AppendString(st.buf, c.Name)
 	st.buf = append(st.buf, ",\n  \"created_at\": "...)
 	st.buf = history.AppendTime(st.buf, e.State.CreatedAt)
 	st.buf = append(st.buf, ",\n  \"messages\": ["...)
 	separator := "\n    "
-	for rec, err := range e.Records(r.Context()) {
+	for rec, err := range e.Records(ctx) {
 		if err != nil {
 			return err
 		}
@@ -225,10 +228,10 @@ func appendPretty(dst []byte, v jsontext.Value, prefix string) ([]byte, error) {
 }
 
 // writeProvider writes the array that the provider of the format has for a history.
-func writeProvider(st *stream, r *http.Request, format wire.Format, e *pipeline.Export) error {
+func writeProvider(ctx context.Context, st *stream, format wire.Format, e *pipeline.Export) error {
 	st.buf = append(st.buf, '[')
 	comma := false
-	for rec, err := range e.Records(r.Context()) {
+	for rec, err := range e.Records(ctx) {
 		if err != nil {
 			return err
 		}

@@ -32,8 +32,9 @@ type changeReply struct {
 	OriginalChars int64  `json:"original_chars,omitzero"`
 }
 
-// deadline is how long an append or a look into the record may take. It stops
-// nobody but the one who waits: what was begun may still be committed.
+// deadline is how long an append, a clear or a look into the record may take. It
+// stops nobody but the one who waits: what was begun may still be committed. Imports
+// and clears of everything take as long as they are large, and end with their client.
 const deadline = time.Minute
 
 // postTurns serves POST /v1/conversations/{c}/turns.
