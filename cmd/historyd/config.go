@@ -192,6 +192,9 @@ func (s Size) String() string {
 // MarshalText is String.
 func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
+// envPrefix is what our variables begin with.
+const envPrefix = "HISTORYD_"
+
 // key is one key of the configuration: a field that is no section.
 type key struct {
 	path  string // as in the file, with dots
@@ -220,7 +223,7 @@ func keysOf(typ reflect.Type, prefix string, index []int) []key {
 			list = append(list, keysOf(f.Type, path+".", at)...)
 			continue
 		}
-		env := "HISTORYD_" + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
+		env := envPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
 		list = append(list, key{path: path, env: env, typ: f.Type, index: at})
 	}
 	return list

@@ -33,7 +33,8 @@ func (ps problems) Error() string {
 }
 
 // checkFile compares what a file says with what Config has: names to the
-// letter, types without conversion. A section without content is taken out.
+// letter, types without conversion. What can't be used is taken out, so that the
+// rest can be looked at, and so is a section without content.
 func checkFile(file map[string]any) problems {
 	return checkSection(file, reflect.TypeFor[Config](), "")
 }
@@ -47,50 +48,74 @@ func checkSection(section map[string]any, typ reflect.Type, prefix string) probl
 	for _, name := range slices.Sorted(maps.Keys(section)) {
 		field, ok := fields[name]
 		if !ok {
-			bad = append(bad, problem{key: prefix + name, text: "unknown key, the nearest known one is " + nearestKey(prefix, name, fields)})
+			bad = append(bad, problem{key: prefix + name, text: "unknown key" + hintKey(prefix, name, fields)})
+			delete(section, name)
 			continue
 		}
 		if field.Kind() == reflect.Struct && section[name] == nil {
 			delete(section, name)
 			continue
 		}
-		bad = append(bad, checkValue(section[name], field, prefix+name)...)
+		usable, wrong := checkValue(section[name], field, prefix+name)
+		bad = append(bad, wrong...)
+		if !usable {
+			delete(section, name)
+		}
 	}
 	return bad
 }
 
-func checkValue(value any, typ reflect.Type, path string) problems {
-	switch {
-	case typ.Kind() == reflect.Struct:
+// checkValue says what is wrong with a value, and whether what is left of it
+// can be used.
+func checkValue(value any, typ reflect.Type, path string) (usable bool, bad problems) {
+	wrong := func(format string, args ...any) (bool, problems) {
+		return false, problems{{key: path, text: fmt.Sprintf(format, args...)}}
+	}
+	switch typ.Kind() {
+	case reflect.Struct:
 		inner, ok := value.(map[string]any)
 		if !ok {
-			return problems{{key: path, text: "want keys and values, got " + kindOf(value)}}
+			return wrong("want keys and values, got %s", kindOf(value))
 		}
-		return checkSection(inner, typ, path+".")
-	case typ.Kind() == reflect.Slice:
+		return true, checkSection(inner, typ, path+".")
+	case reflect.Slice:
 		list, ok := value.([]any)
 		if !ok {
-			return problems{{key: path, text: "want a list, got " + kindOf(value)}}
+			return wrong("want a list, got %s", kindOf(value))
 		}
-		var bad problems
-		for i, item := range list {
-			bad = append(bad, checkValue(item, typ.Elem(), fmt.Sprintf("%s[%d]", path, i))...)
-		}
-		return bad
+		return true, checkList(list, typ.Elem(), path)
 	}
 	if text, ok := value.(string); ok && typ != reflect.TypeFor[string]() && typ != reflect.TypeFor[Size]() {
-		return problems{{key: path, text: fmt.Sprintf("want %s, got the text %q", wanted(typ), text)}}
+		return wrong("want %s, got the text %q", wanted(typ), text)
 	} else if ok {
 		if _, err := parseText(typ, text); err != nil {
-			return problems{{key: path, text: err.Error()}}
+			return wrong("%v", err)
 		}
-		return nil
+		return true, nil
 	}
 	got := reflect.ValueOf(value)
 	if value == nil || !fits(got.Kind(), typ.Kind()) {
-		return problems{{key: path, text: fmt.Sprintf("want %s, got %s", wanted(typ), kindOf(value))}}
+		return wrong("want %s, got %s", wanted(typ), kindOf(value))
 	}
-	return nil
+	return true, nil
+}
+
+// checkList checks the items of a list. What can't be used becomes an empty
+// item, so that the others keep their place.
+func checkList(list []any, typ reflect.Type, path string) problems {
+	var bad problems
+	for i, item := range list {
+		usable, wrong := checkValue(item, typ, fmt.Sprintf("%s[%d]", path, i))
+		bad = append(bad, wrong...)
+		switch {
+		case usable:
+		case typ.Kind() == reflect.Struct:
+			list[i] = map[string]any{}
+		default:
+			list[i] = reflect.Zero(typ).Interface()
+		}
+	}
+	return bad
 }
 
 // fits reports whether a number or truth value may become a field of a kind.
@@ -164,57 +189,13 @@ func kindOf(value any) string {
 		return "a text"
 	case []any:
 		return "a list"
-	case map[string]any, map[any]any:
+	case map[string]any:
 		return "keys and values"
+	case map[any]any:
+		return "keys that are no texts"
 	case int, int64, uint64, float64:
 		return fmt.Sprintf("the number %v", value)
 	default:
 		return fmt.Sprintf("a %T", value)
 	}
-}
-
-// nearestKey returns the known key that somebody may have meant: one of the
-// same section, or of any.
-func nearestKey(prefix, name string, fields map[string]reflect.Type) string {
-	known := slices.Sorted(maps.Keys(fields))
-	for i := range known {
-		known[i] = prefix + known[i]
-	}
-	for _, k := range keys {
-		known = append(known, k.path)
-	}
-	return nearest(prefix+name, known)
-}
-
-// nearest returns the first of the known names that takes the fewest edits to
-// get to, in whatever case of letters.
-func nearest(name string, known []string) string {
-	best, least := "", -1
-	for _, k := range known {
-		if d := distance(strings.ToLower(name), strings.ToLower(k)); least < 0 || d < least {
-			best, least = k, d
-		}
-	}
-	return best
-}
-
-// distance counts the insertions, removals and changes of a byte between two texts.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -29,7 +29,26 @@ type sources struct {
 // settings is a configuration and where each of its values came from.
 type settings struct {
 	Config
-	from map[string]string // by path: "default", "file …", "env …", "flag …"
+	from  map[string]string // by path: "default", "file …", "env …", "flag …"
+	file  string            // that was given with --config, if one was
+	doubt []string          // paths whose value is not what was meant; an empty one is all of them
+}
+
+// inDoubt reports whether something at a path, above it or below it was not
+// understood, so that what follows from its value is not worth saying.
+func (s *settings) inDoubt(path string) bool {
+	return slices.ContainsFunc(s.doubt, func(d string) bool { return d == "" || isWithin(path, d) || isWithin(d, path) })
+}
+
+// isTold reports whether what is wrong at a path has been said already.
+func (s *settings) isTold(path string) bool {
+	return slices.ContainsFunc(s.doubt, func(d string) bool { return d != "" && isWithin(path, d) })
+}
+
+// isWithin reports whether a path is another one or something in it.
+func isWithin(path, other string) bool {
+	rest, ok := strings.CutPrefix(path, other)
+	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
 // flagNames are the flags that set a key, by path.
@@ -43,39 +62,44 @@ var flagNames = map[string]string{
 // load returns the settings, checked and with their paths made absolute. An
 // error holds all that is wrong.
 func load(src sources) (settings, error) {
-	s := settings{from: map[string]string{}}
+	s := settings{from: map[string]string{}, file: src.file}
 	// Viper is used for laying one source over the other and no more. It would
 	// take keys in any case and values of any type, so what comes in is checked
 	// before it gets there.
-	v := viper.NewWithOptions(viper.WithDecoderRegistry(strictYAML{}))
+	strict := &strictYAML{}
+	v := viper.NewWithOptions(viper.WithDecoderRegistry(strict))
 	defaults := Default()
 	for _, k := range keys {
 		v.SetDefault(k.path, k.of(&defaults).Interface())
 		s.from[k.path] = "default"
 	}
 	var bad problems
-	bad = append(bad, s.readFile(v, src)...)
+	bad = append(bad, s.readFile(v, src, strict)...)
 	bad = append(bad, s.readEnv(v, src.env)...)
 	for _, path := range slices.Sorted(maps.Keys(src.flags)) {
 		v.Set(path, src.flags[path])
 		s.from[path] = "flag " + flagNames[path]
 	}
-	if len(bad) > 0 {
-		return settings{}, bad
-	}
 	err := v.UnmarshalExact(&s.Config, viper.DecodeHook(mapstructure.TextUnmarshallerHookFunc()),
 		func(d *mapstructure.DecoderConfig) { d.WeaklyTypedInput = false })
 	if err != nil {
-		return settings{}, fmt.Errorf("read configuration: %w", err)
+		bad = append(bad, problem{text: fmt.Sprintf("read configuration: %v", err)})
+		return settings{}, bad
 	}
-	if bad := append(s.resolve(src.env), s.check()...); len(bad) > 0 {
+	// What was not understood has its default by now, and the rest is looked at.
+	for _, p := range append(s.resolve(src.env), s.check()...) {
+		if !s.isTold(p.key) {
+			bad = append(bad, p)
+		}
+	}
+	if len(bad) > 0 {
 		return settings{}, bad
 	}
 	return s, nil
 }
 
 // readFile lays the configuration file over the defaults.
-func (s *settings) readFile(v *viper.Viper, src sources) problems {
+func (s *settings) readFile(v *viper.Viper, src sources, strict *strictYAML) problems {
 	name := src.file
 	if name == "" {
 		if _, err := os.Stat(src.system); errors.Is(err, fs.ErrNotExist) {
@@ -85,37 +109,48 @@ func (s *settings) readFile(v *viper.Viper, src sources) problems {
 	}
 	v.SetConfigFile(name)
 	v.SetConfigType("yaml")
-	err := v.ReadInConfig()
-	var bad problems
-	switch {
-	case errors.As(err, &bad):
-		for i := range bad {
-			bad[i].where = name
-		}
-		return bad
-	case err != nil:
+	if err := v.ReadInConfig(); err != nil {
 		var parse viper.ConfigParseError
-		if errors.As(err, &parse) {
+		var open *fs.PathError
+		switch {
+		case errors.As(err, &parse):
 			err = parse.Unwrap()
+		case errors.As(err, &open):
+			err = open.Err // the name is said already
 		}
+		s.doubt = append(s.doubt, "")
 		return problems{{where: name, text: err.Error()}}
+	}
+	for i := range strict.bad {
+		strict.bad[i].where = name
+		s.doubt = append(s.doubt, item(strict.bad[i].key))
 	}
 	for _, k := range keys {
 		if v.InConfig(k.path) {
 			s.from[k.path] = "file " + name
 		}
 	}
-	return nil
+	return strict.bad
+}
+
+// item is the item of a list that a path is in, or the path itself.
+func item(path string) string {
+	if end := strings.LastIndexByte(path, ']'); end >= 0 {
+		return path[:end+1]
+	}
+	return path
 }
 
 // strictYAML reads YAML and takes only what Config has.
-type strictYAML struct{}
+type strictYAML struct {
+	bad problems // of the rest
+}
 
 // Decoder is for viper.
-func (strictYAML) Decoder(string) (viper.Decoder, error) { return strictYAML{}, nil }
+func (s *strictYAML) Decoder(string) (viper.Decoder, error) { return s, nil }
 
-// Decode reads a file. Its errors are problems, or of the parser.
-func (strictYAML) Decode(text []byte, into map[string]any) error {
+// Decode reads a file. Its errors are of the parser.
+func (s *strictYAML) Decode(text []byte, into map[string]any) error {
 	yaml, err := viper.NewCodecRegistry().Decoder("yaml")
 	if err != nil {
 		return err
@@ -123,9 +158,7 @@ func (strictYAML) Decode(text []byte, into map[string]any) error {
 	if err := yaml.Decode(text, into); err != nil {
 		return err
 	}
-	if bad := checkFile(into); len(bad) > 0 {
-		return bad
-	}
+	s.bad = checkFile(into)
 	return nil
 }
 
@@ -140,16 +173,12 @@ func (s *settings) readEnv(v *viper.Viper, environ []string) problems {
 	var bad problems
 	for _, entry := range slices.Sorted(slices.Values(environ)) {
 		name, text, _ := strings.Cut(entry, "=")
-		if !strings.HasPrefix(name, "HISTORYD_") || foreignEnv(name) {
+		if !strings.HasPrefix(name, envPrefix) || foreignEnv(name) {
 			continue
 		}
 		at := slices.IndexFunc(keys, func(k key) bool { return k.env == name })
 		if at < 0 {
-			var known []string
-			for _, k := range keys {
-				known = append(known, k.env)
-			}
-			bad = append(bad, problem{where: name, text: "unknown variable, the nearest known one is " + nearest(name, known)})
+			bad = append(bad, problem{where: name, text: "unknown variable" + hintVariable(name)})
 			continue
 		}
 		k := keys[at]
@@ -160,6 +189,7 @@ func (s *settings) readEnv(v *viper.Viper, environ []string) problems {
 		value, err := parseText(k.typ, text)
 		if err != nil {
 			bad = append(bad, problem{where: name, text: err.Error()})
+			s.doubt = append(s.doubt, k.path)
 			continue
 		}
 		if err := v.MergeConfigMap(nest(k.path, value)); err != nil {
@@ -184,6 +214,9 @@ func nest(path string, value any) map[string]any {
 func (s *settings) resolve(environ []string) problems {
 	if s.DataDir == "" {
 		dir, from := stateDir(environ)
+		if dir == "" && s.inDoubt("data_dir") {
+			return nil
+		}
 		if dir == "" {
 			return problems{{key: "data_dir", text: "no home directory to put it in: set it"}}
 		}

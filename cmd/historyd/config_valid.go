@@ -36,7 +36,7 @@ func (s *settings) check() problems {
 	if s.Listen.TCP != "" {
 		if err := checkAddress(s.Listen.TCP); err != "" {
 			wrong("listen.tcp", "%s", err)
-		} else if s.TLS.Cert == "" && !mayBeLoopback(s.Listen.TCP) {
+		} else if s.TLS.Cert == "" && !mayBeLoopback(s.Listen.TCP) && !s.inDoubt("tls") {
 			wrong("listen.tcp", "only a loopback address is served without TLS: set tls.cert and tls.key, or listen on 127.0.0.1")
 		}
 	}
@@ -58,20 +58,17 @@ func (s *settings) check() problems {
 	s.checkTLS(wrong)
 	s.checkNumbers(wrong)
 	oneOf("projection.unknown_tools", s.Projection.UnknownTools, "redact", "keep")
-	if len(bad) == 0 {
-		if _, p := s.policy(); p != nil {
-			bad = append(bad, *p)
-		}
-	}
-	return bad
+	return append(bad, s.checkRules()...)
 }
 
 func (s *settings) checkTLS(wrong func(key, format string, args ...any)) {
-	if (s.TLS.Cert == "") != (s.TLS.Key == "") {
-		wrong("tls", "cert and key come together")
-	}
-	if s.TLS.ClientCA != "" && s.TLS.Cert == "" {
-		wrong("tls.client_ca", "needs tls.cert and tls.key")
+	if !s.inDoubt("tls") {
+		if (s.TLS.Cert == "") != (s.TLS.Key == "") {
+			wrong("tls", "cert and key come together")
+		}
+		if s.TLS.ClientCA != "" && s.TLS.Cert == "" {
+			wrong("tls.client_ca", "needs tls.cert and tls.key")
+		}
 	}
 	for _, f := range []struct{ key, name string }{
 		{"tls.cert", s.TLS.Cert}, {"tls.key", s.TLS.Key}, {"tls.client_ca", s.TLS.ClientCA},
@@ -117,7 +114,7 @@ func (s *settings) checkNumbers(wrong func(key, format string, args ...any)) {
 	if rate := s.Limits.PerCallerRate; !(rate >= 0) || math.IsInf(rate, 0) {
 		wrong("limits.per_caller_rate", "want a number from 0 on, got %v", rate)
 	}
-	if s.Limits.Message > s.Limits.Body {
+	if s.Limits.Message > s.Limits.Body && !s.inDoubt("limits") {
 		wrong("limits.message", "a message can't be larger than limits.body")
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -21,6 +22,8 @@ func TestWhatIsWrongWithAConfigurationIsSaid(t *testing.T) {
 		{name: "a key without its section", file: "open_files: 4", want: "open_files: unknown key, the nearest known one is store.open_files"},
 		{name: "another case", file: "Data_Dir: /x", want: "Data_Dir: unknown key, the nearest known one is data_dir"},
 		{name: "unknown key of a rule", file: "projection: {tools: [{match: a, categroy: b}]}", want: "projection.tools[0].categroy: unknown key, the nearest known one is projection.tools[0].category"},
+		{name: "a key with a dot", file: "listen.tcp: x", want: "listen.tcp: unknown key: write tcp below listen"},
+		{name: "keys that are no texts", file: "listen: {1: x}", want: "listen: want keys and values, got keys that are no texts"},
 		{name: "a key twice", file: "data_dir: /a\ndata_dir: /b", want: "already defined"},
 		{name: "no YAML", file: "data_dir: [", want: "yaml"},
 		{name: "a list at the top", file: "- a", want: "historyd.yaml"},
@@ -71,7 +74,6 @@ func TestWhatIsWrongWithAConfigurationIsSaid(t *testing.T) {
 		{name: "no number in a variable", env: "HISTORYD_STORE_OPEN_FILES=many", want: `HISTORYD_STORE_OPEN_FILES: want a whole number, got the text "many"`},
 		{name: "no size in a variable", env: "HISTORYD_LIMITS_BODY=x", want: "HISTORYD_LIMITS_BODY: want a size such as 8MiB"},
 		{name: "a variable that is ours but no setting", env: "HISTORYD_TEST_ANYTHING=1"},
-		{name: "all at once", file: "a: 1\nlog: {b: 2}", env: "HISTORYD_C=3", want: "a: unknown key"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			env := []string{"HOME=/home/somebody"}
@@ -93,20 +95,57 @@ func TestWhatIsWrongWithAConfigurationIsSaid(t *testing.T) {
 }
 
 func TestEveryProblemIsToldAtOnce(t *testing.T) {
-	_, err := loadText(t, "a: 1\nlog: {b: 2}\nstore: {cache: x}", sources{env: []string{"HOME=/h", "HISTORYD_C=3"}})
-	var bad problems
-	if !errors.As(err, &bad) || len(bad) != 4 {
-		t.Errorf("got %v, want 4 problems", err)
-	}
-	_, err = loadText(t, "log: {level: loud, format: xml}\nstore: {cache: 1}", sources{})
-	if !errors.As(err, &bad) || len(bad) != 3 {
-		t.Errorf("got %v, want 3 problems", err)
+	for _, tt := range []struct {
+		name, file string
+		env        []string
+		flags      map[string]string
+		want       []string // where or key of each, and of no other
+	}{
+		{"names, types and values", "a: 1\nlog: {b: 2, level: loud}\nstore: {cache: x}\ncompaction: {keep_verbatim_turns: x}\nlisten: {tcp: \"0.0.0.0:80\"}",
+			[]string{"HISTORYD_C=3"}, nil,
+			[]string{"a", "compaction.keep_verbatim_turns", "log.b", "store.cache", "HISTORYD_C", "log.level", "listen.tcp"}},
+		{"values", "log: {level: loud, format: xml}\nstore: {cache: 1}", nil, nil, []string{"log.format", "log.level", "store.cache"}},
+		{"a file that is no YAML, a variable and a flag", "a: [", []string{"HISTORYD_LOG_FORMAT=xml"}, map[string]string{"log.level": "loud"},
+			[]string{"FILE", "log.format", "log.level"}},
+		{"items of lists", "allowed_hosts: [1, a/b]\nprojection: {tools: [{match: a, x: 1}, {match: a}, 5, {category: a}], withhold: [{category: a, parts: [1, x]}, {category: A, parts: []}, {category: A}]}", nil, nil,
+			[]string{"allowed_hosts[0]", "projection.tools[0].x", "projection.tools[2]", "projection.withhold[0].parts[0]",
+				"allowed_hosts[1]", "projection.withhold[2].category", "projection.tools[1].category", "projection.tools[3].match"}},
+
+		// What follows only from what was not understood is not said.
+		{"a size that is none beside a larger one", "limits: {body: x, message: 10MiB}", nil, nil, []string{"limits.body"}},
+		{"a variable over a wrong value", "store: {open_files: 1}", []string{"HISTORYD_STORE_OPEN_FILES=x"}, nil, []string{"HISTORYD_STORE_OPEN_FILES"}},
+		{"half of TLS", "tls: {cert: 1, key: /dev/null}\nlisten: {tcp: \"0.0.0.0:80\"}", nil, nil, []string{"tls.cert"}},
+		{"TLS in a file that is no YAML", "tls: [", []string{"HISTORYD_LISTEN_TCP=0.0.0.0:80", "HISTORYD_TLS_CERT=/dev/null"}, nil, []string{"FILE"}},
+		{"no home for a directory that is no text", "data_dir: 5", []string{"HOME="}, nil, []string{"data_dir"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := loadText(t, tt.file, sources{env: append([]string{"HOME=/h"}, tt.env...), flags: tt.flags})
+			var bad problems
+			if !errors.As(err, &bad) {
+				t.Fatalf("got %v, want problems", err)
+			}
+			var got []string
+			for _, p := range bad {
+				switch {
+				case p.key != "":
+					got = append(got, p.key)
+				case strings.HasPrefix(p.where, envPrefix):
+					got = append(got, p.where)
+				default:
+					got = append(got, "FILE")
+				}
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("got %q, want %q: %v", got, tt.want, err)
+			}
+		})
 	}
 }
 
 func TestAMissingConfigurationFile(t *testing.T) {
-	if _, err := load(sources{file: "/nowhere/historyd.yaml", env: []string{"HOME=/h"}}); err == nil {
-		t.Error("a file that was asked for is missing: got no error")
+	_, err := load(sources{file: "/nowhere/historyd.yaml", env: []string{"HOME=/h"}})
+	if want := "/nowhere/historyd.yaml: no such file or directory"; err == nil || err.Error() != want {
+		t.Errorf("a file that was asked for is missing: got %v, want %s", err, want)
 	}
 	if _, err := load(sources{system: "/nowhere/historyd.yaml", env: []string{"HOME=/h"}}); err != nil {
 		t.Errorf("the file of the system is missing: got %v", err)

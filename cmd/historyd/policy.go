@@ -46,6 +46,34 @@ func (s *settings) policy() (*projection.Policy, *problem) {
 	return p, nil
 }
 
+// checkRules says what is wrong with the rules of projection, with each by
+// itself, so that none hides another.
+func (s *settings) checkRules() problems {
+	var bad problems
+	check := func(list string, at, i int, rules settings) bool {
+		_, wrong := rules.policy()
+		if wrong != nil {
+			wrong.key = strings.Replace(wrong.key, fmt.Sprintf("%s[%d]", list, at), fmt.Sprintf("%s[%d]", list, i), 1)
+			bad = append(bad, *wrong)
+		}
+		return wrong == nil
+	}
+	var good []Withhold // a category may not be there twice
+	for i, w := range s.Projection.Withhold {
+		var rules settings
+		rules.Projection.Withhold = append(slices.Clip(good), w)
+		if check("withhold", len(good), i, rules) {
+			good = append(good, w)
+		}
+	}
+	for i, tool := range s.Projection.Tools {
+		var rules settings
+		rules.Projection.Tools = []Tool{tool}
+		check("tools", 0, i, rules)
+	}
+	return bad
+}
+
 // policyKeys has the keys of the fields of projection.Options.
 var policyKeys = strings.NewReplacer(
 	"MaxToolResultChars", "max_tool_result_chars",
