@@ -27,7 +27,7 @@ func newCheckCommand() *cobra.Command {
 			"finding: it was never acknowledged. The exit code is 1 when there are findings.",
 		Example: "  historyd check\n" +
 			"  historyd check /backup/historyd --json",
-		Args: usageArgs(cobra.MaximumNArgs(1)),
+		Args: takes("[DIR]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := loadFor(cmd)
 			if err != nil {
@@ -36,6 +36,12 @@ func newCheckCommand() *cobra.Command {
 			dir, callers := s.DataDir, s.CallersFile
 			if len(args) > 0 {
 				dir, callers = args[0], filepath.Join(args[0], "callers.json")
+				err = lookForDir(dir)
+			} else {
+				err = s.lookForDataDir()
+			}
+			if err != nil {
+				return err
 			}
 			return checkDir(cmd, dir, callers, asJSON)
 		},
@@ -69,7 +75,7 @@ func checkDir(cmd *cobra.Command, dir, callers string, asJSON bool) error {
 func checkAll(cmd *cobra.Command, dir, callers string, report func(store.Finding)) (store.CheckSummary, error) {
 	fsys, err := durable.Open(dir)
 	if errors.Is(err, durable.ErrUnsafe) {
-		report(store.Finding{Path: ".", Kind: "unsafe", Detail: "not a directory of ours with mode 0700"})
+		report(store.Finding{Path: dir, Kind: "unsafe", Detail: describe(dir) + ", want " + ours()})
 		return store.CheckSummary{}, nil
 	}
 	if err != nil {
@@ -139,10 +145,11 @@ func (f *findings) summary(s store.CheckSummary) {
 	}
 	verdict := "sound"
 	if s.Findings > 0 {
-		verdict = fmt.Sprintf("%d findings", s.Findings)
+		verdict = count(s.Findings, "finding")
 	}
-	f.print("%s: %d callers, %d conversations, %d segments, %d messages, %s, %d torn tails\n", verdict,
-		s.Callers, s.Conversations, s.Segments, s.Messages, humanize.IBytes(uint64(s.Bytes)), s.Torn)
+	f.print("%s: %s with conversations, %s, %s, %s, %s, %s\n", verdict,
+		count(s.Callers, "caller"), count(s.Conversations, "conversation"), count(s.Segments, "segment"),
+		count(s.Messages, "message"), humanize.IBytes(uint64(s.Bytes)), count(s.Torn, "torn tail"))
 }
 
 func (f *findings) json(v any) {
@@ -188,7 +195,7 @@ func (p *progress) at(done, total int64) {
 	}
 	if now := time.Now(); now.After(p.next) {
 		p.next = now.Add(progressEvery)
-		fmt.Fprintf(p.w, "%d of %d conversations read\n", done, total)
+		fmt.Fprintf(p.w, "%d of %s read\n", done, count(total, "conversation"))
 	}
 }
 

@@ -37,7 +37,7 @@ func newConfigCheck() *cobra.Command {
 			"Nothing is opened or looked up but the configuration file itself; that the files of TLS are\n" +
 			"there is checked, what is in them is not.",
 		Example: "  historyd config check --config historyd.yaml",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := loadFor(cmd)
 			var bad problems
@@ -64,7 +64,7 @@ func newConfigPrint() *cobra.Command {
 			"default, a file, a variable or a flag. What is printed can be used as a configuration file.",
 		Example: "  historyd config print\n" +
 			"  HISTORYD_LOG_LEVEL=debug historyd config print --json",
-		Args: usageArgs(cobra.NoArgs),
+		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := loadFor(cmd)
 			if err != nil {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"historyd/internal/durable"
 	"historyd/internal/identity"
@@ -23,12 +24,63 @@ func openDataDir(dir string, make bool) (durable.FS, error) {
 	}
 	fsys, err := durable.Open(dir)
 	if errors.Is(err, durable.ErrUnsafe) {
-		return nil, fmt.Errorf("data_dir: %w: it must be a directory of the user who runs this, with mode 0700", err)
+		return nil, fmt.Errorf("data_dir: %s is %s, want %s", dir, describe(dir), ours())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("data_dir: %w", err)
 	}
 	return fsys, nil
+}
+
+// lookForDataDir says where the data directory was looked for when it isn't
+// there, and how to give another one.
+func (s *settings) lookForDataDir() error {
+	err := lookForDir(s.DataDir)
+	if from := s.from["data_dir"]; errors.Is(err, fs.ErrNotExist) && from != "flag "+flagNames["data_dir"] {
+		return fmt.Errorf("%w (%s): give the one you mean with --data-dir; that of make run is .run/data", err, from)
+	}
+	return err
+}
+
+// lookForDir says when there is no directory of a name, and what is there instead.
+func lookForDir(dir string) error {
+	info, err := os.Lstat(filepath.Clean(dir))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return missingDir(dir)
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return fmt.Errorf("%s is %s, want the directory of a historyd", dir, describe(dir))
+	}
+	return nil
+}
+
+// missingDir is the name of a directory that is not there.
+type missingDir string
+
+func (m missingDir) Error() string { return "there is no directory " + string(m) }
+func (m missingDir) Unwrap() error { return fs.ErrNotExist }
+
+// ours says what a data directory has to be.
+func ours() string { return fmt.Sprintf("a directory of uid %d with mode 0700", os.Geteuid()) }
+
+// describe says what there is of a name.
+func describe(name string) string {
+	var st unix.Stat_t
+	if err := unix.Lstat(filepath.Clean(name), &st); err != nil {
+		return err.Error()
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		return fmt.Sprintf("a directory of uid %d with mode %04o", st.Uid, st.Mode&0o777)
+	case unix.S_IFREG:
+		return "a file"
+	case unix.S_IFLNK:
+		return "a symbolic link"
+	default:
+		return "neither a file nor a directory"
+	}
 }
 
 // makeDir makes what is missing of a path, with mode 0700.
@@ -76,12 +128,18 @@ func openCallersFile(cmd *cobra.Command) (durable.FS, *identity.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	inData, create := filepath.Dir(s.CallersFile) == s.DataDir, cmd.Name() == "create"
+	if inData {
+		if err := s.lookForDataDir(); err != nil && !(create && errors.Is(err, fs.ErrNotExist)) {
+			return nil, nil, err
+		}
+	}
 	if err := identity.CheckOwner(s.CallersFile); err != nil {
 		return nil, nil, err
 	}
-	if filepath.Dir(s.CallersFile) == s.DataDir {
+	if inData {
 		// The rules for the directory hold whether or not the daemon runs.
-		fsys, err := openDataDir(s.DataDir, cmd.Name() == "create")
+		fsys, err := openDataDir(s.DataDir, create)
 		if err != nil {
 			return nil, nil, err
 		}

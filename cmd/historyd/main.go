@@ -74,15 +74,18 @@ func newRootCommand() *cobra.Command {
 			"Exit codes: 0 done; 1 failed, or what was checked is unsound (a configuration file, too);\n" +
 			"2 called wrongly.",
 		Example: "  historyd serve --bootstrap-operator me\n" +
-			"  historyd token create --kind mesh --id bob > bob.token\n" +
+			"  (umask 077; historyd token create --kind mesh --id bob > bob.token)\n" +
 			"  historyd check",
+		Version:       versionLine(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	onlyCommands(root)
 	token := newTokenCommand(openCallersFile)
 	addFlags(token.PersistentFlags(), "data_dir")
 	root.AddCommand(newServeCommand(), token, newCheckCommand(), newConfigCommand(), newVersionCommand())
+	helpOfCommandsOnly(root)
 	return root
 }
 
@@ -100,13 +103,65 @@ func onlyCommands(cmd *cobra.Command) {
 			}
 			return usageError{fmt.Errorf("a command is missing: %s", strings.Join(names, ", "))}
 		}
-		hint := ""
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			hint = fmt.Sprintf(", did you mean %q?", near[0])
-		}
-		return usageError{fmt.Errorf("there is no command %q%s", args[0], hint)}
+		return noCommand(cmd, args[0])
 	}
 	cmd.RunE = func(*cobra.Command, []string) error { return nil } // never: Args refuses all
+}
+
+// noCommand says that a command has none of this name.
+func noCommand(cmd *cobra.Command, name string) error {
+	hint := ""
+	if near := cmd.SuggestionsFor(name); len(near) > 0 {
+		hint = fmt.Sprintf(", did you mean %q?", near[0])
+	}
+	return usageError{fmt.Errorf("there is no command %q%s", name, hint)}
+}
+
+// helpOfCommandsOnly makes "help" complain about a command that is not there,
+// for which it would show the nearest one above.
+func helpOfCommandsOnly(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	help, _, err := root.Find([]string{"help"})
+	if err != nil {
+		panic(err) // it was made one line above
+	}
+	help.Short = "show what a command is for and how to call it"
+	help.Long = "Show what a command is for and how to call it, as --help of the command does."
+	help.Example = "  historyd help token create"
+	help.Args = func(_ *cobra.Command, args []string) error {
+		cmd, rest, err := root.Find(args)
+		if err != nil {
+			return usageError{err}
+		}
+		if len(rest) > 0 {
+			return noCommand(cmd, rest[0])
+		}
+		return nil
+	}
+}
+
+// takes makes it a usage error to call a command with more or fewer arguments
+// than these: names, the last of which may be in brackets, which it can do without.
+func takes(names ...string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names) && !strings.HasPrefix(names[len(args)], "["):
+			return usageError{fmt.Errorf("%s is missing", names[len(args)])}
+		case len(args) > len(names) && len(names) == 0:
+			return usageError{fmt.Errorf("%q: no arguments are taken, only flags", args[0])}
+		case len(args) > len(names):
+			return usageError{fmt.Errorf("%q is one too many: all that is taken is %s", args[len(names)], strings.Join(names, " "))}
+		}
+		return nil
+	}
+}
+
+// count says how many there are of something.
+func count(n int64, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
 }
 
 // addFlags gives a command --config and the flags of some keys, by path.
@@ -116,13 +171,13 @@ func addFlags(f *pflag.FlagSet, paths ...string) {
 		name := strings.TrimPrefix(flagNames[path], "--")
 		switch path {
 		case "data_dir":
-			f.String(name, "", "`DIR` that holds the conversations")
+			f.String(name, "", "`DIR` that holds the conversations (default $XDG_STATE_HOME/historyd, else ~/.local/state/historyd)")
 		case "listen.tcp":
-			f.String(name, "", "`HOST:PORT` to listen on, port 0 for a free one, empty for none")
+			f.String(name, "", "`HOST:PORT` to listen on, port 0 for a free one, empty for none (default "+Default().Listen.TCP+")")
 		case "listen.unix":
-			f.String(name, "", "`PATH` of a unix socket to listen on")
+			f.String(name, "", "`PATH` of a unix socket to listen on (default none)")
 		case "log.level":
-			f.String(name, "", "`LEVEL` of the log: debug, info, warn or error")
+			f.String(name, "", "`LEVEL` of the log: debug, info, warn or error (default "+Default().Log.Level+")")
 		}
 	}
 }
@@ -144,7 +199,7 @@ func loadFor(cmd *cobra.Command) (settings, error) {
 	var bad problems
 	if errors.As(err, &bad) {
 		for _, p := range bad {
-			if _, ok := src.flags[p.key]; ok {
+			if _, ok := src.flags[p.key]; ok && p.where == "" {
 				return settings{}, usageError{err}
 			}
 		}

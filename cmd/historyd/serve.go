@@ -38,7 +38,7 @@ func newServeCommand() *cobra.Command {
 		Example: "  historyd serve --bootstrap-operator me\n" +
 			"  historyd serve --config historyd.yaml --listen 127.0.0.1:0\n" +
 			"  historyd serve --listen '' --socket /run/historyd/socket",
-		Args: usageArgs(cobra.NoArgs),
+		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flag("bootstrap-operator").Changed && operator == "" {
 				return usageError{errors.New("--bootstrap-operator needs an id")}

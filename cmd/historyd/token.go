@@ -52,8 +52,8 @@ func newTokenCreate(open openCallers) *cobra.Command {
 			"workspace are refused. With --uid, processes of that user are this caller on the unix socket\n" +
 			"without a token, for as long as one of the caller's tokens is neither revoked nor expired.",
 		Example: "  historyd token create --kind operator --id alice\n" +
-			"  historyd token create --kind mesh --id bob --permission-scope read --expires 30d > bob.token",
-		Args: usageArgs(cobra.NoArgs),
+			"  (umask 077; historyd token create --kind mesh --id bob --permission-scope read --expires 30d > bob.token)",
+		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if kind == "" || id == "" {
 				return usageError{errors.New("--kind and --id are required")}
@@ -183,7 +183,7 @@ func newTokenList(open openCallers) *cobra.Command {
 			"list. A token itself is never shown: nobody has it but the caller.",
 		Example: "  historyd token list\n" +
 			"  historyd token list --json",
-		Args: usageArgs(cobra.NoArgs),
+		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			fsys, file, err := open(cmd)
 			if err != nil {
@@ -259,7 +259,7 @@ func newTokenRevoke(open openCallers) *cobra.Command {
 		Long: "End a token, given by its id as token list shows it. The next request with it is refused, also on a\n" +
 			"connection that is open. Revoking it again changes nothing.",
 		Example: "  historyd token revoke tok_0123456789ab",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    takes("TOKEN_ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if identity.WellFormed(args[0]) {
 				return usageError{errors.New("this is a token, and now in the history of a shell perhaps: " +
@@ -276,16 +276,6 @@ func newTokenRevoke(open openCallers) *cobra.Command {
 			fmt.Fprintln(cmd.ErrOrStderr(), "Revoked.")
 			return nil
 		},
-	}
-}
-
-// usageArgs makes what an argument check refuses a usage error.
-func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return usageError{err}
-		}
-		return nil
 	}
 }
 

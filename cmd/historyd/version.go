@@ -41,6 +41,12 @@ func buildInfo() build {
 	return b
 }
 
+// versionLine is what people are told.
+func versionLine() string {
+	b := buildInfo()
+	return fmt.Sprintf("historyd %s, commit %s, %s", b.Version, b.Commit, b.Go)
+}
+
 func newVersionCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -48,18 +54,17 @@ func newVersionCommand() *cobra.Command {
 		Short:   "print version, commit and Go version",
 		Long:    "Print the version, the commit and the Go version this program was built from.",
 		Example: "  historyd version --json",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b := buildInfo()
 			if asJSON {
-				text, err := json.Marshal(b)
+				text, err := json.Marshal(buildInfo())
 				if err != nil {
 					return err
 				}
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", text)
 				return err
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "historyd %s, commit %s, %s\n", b.Version, b.Commit, b.Go)
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionLine())
 			return err
 		},
 	}
