@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -41,21 +42,38 @@ func bootstrap(fsys durable.FS, callers *identity.File, registry *identity.Regis
 	return nil
 }
 
-// announce prints where the daemon listens, an endpoint a line, and with hints
-// two lines to paste, when there is a token to use in them.
-func (d *daemon) announce(out io.Writer, hints bool) error {
+// announce prints where the daemon listens, an endpoint a line. With the id of
+// an operator it prints two lines to paste besides, or one that makes the token
+// they take when that is not there.
+func (d *daemon) announce(out io.Writer, operator string) error {
 	var text strings.Builder
 	for _, e := range d.endpoints {
 		fmt.Fprintf(&text, "historyd listens on %s\n", e.url())
 	}
-	if hints && d.hasTokenFile() {
-		token := filepath.Join(d.settings.DataDir, tokenFile)
+	token := filepath.Join(d.settings.DataDir, tokenFile)
+	switch {
+	case operator == "":
+	case !d.hasTokenFile():
+		// The new file takes the place of one that others may have read.
+		fmt.Fprintf(&text, "\nThere is no token to use in %s. To make one:\n\n(umask 077; %s > %s && mv %[3]s %[1]s)\n\n",
+			quote(token), d.settings.tokenCommand(operator), quote(token+".new"))
+	default:
 		fmt.Fprintf(&text, "\nRecord a turn, then replay it:\n\n%s\n\n%s\n\n",
 			curl(d.endpoints[0], token, "/v1/history/turns", sampleTurn),
 			curl(d.endpoints[0], token, "/v1/history/replay", ""))
 	}
 	_, err := io.WriteString(out, text.String())
 	return err
+}
+
+// tokenCommand is a line for a POSIX shell that makes a token of an operator.
+func (s *settings) tokenCommand(id string) string {
+	words := []string{quote(os.Args[0]), "token create"}
+	if s.file != "" {
+		words = append(words, "--config", quote(s.file))
+	}
+	words = append(words, "--data-dir", quote(s.DataDir), "--kind", string(identity.Operator), "--id", quote(id))
+	return strings.Join(words, " ")
 }
 
 // hasTokenFile reports whether tokenFile is there, ours and closed to others.

@@ -109,7 +109,7 @@ func (d *daemon) open(ctx context.Context, operator string) error {
 		return err
 	}
 	if d.registry.Len() == 0 {
-		return errors.New("no callers yet: run historyd token create, or start with --bootstrap-operator ID")
+		return fmt.Errorf("no callers yet: make one with\n  %s\nor start with --bootstrap-operator ID", d.settings.tokenCommand("ID"))
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func newServeCommand() *cobra.Command {
 				return err
 			}
 			d.reread = reread
-			if err := d.announce(cmd.OutOrStdout(), operator != ""); err != nil {
+			if err := d.announce(cmd.OutOrStdout(), operator); err != nil {
 				d.log.Warn("address not printed", "error", err)
 			}
 			return d.serve(cmd.Context(), hangup)
