@@ -75,20 +75,35 @@ func (s *Store) clear(key transcriptKey, t *transcript) (done bool, err error) {
 	return true, nil
 }
 
-// removeConversation moves a directory to the trash, makes that durable, and
-// removes it. Without both syncs a power cut could bring it back.
+// removeConversation removes a directory, and what earlier removals have left that
+// did not come to their end.
 func (s *Store) removeConversation(dir string) error {
+	err := s.moveAndRemove(dir)
+	s.mu.Lock()
+	s.untidy = s.untidy || err != nil
+	untidy := s.untidy
+	s.mu.Unlock()
+	if err != nil || !untidy {
+		return err
+	}
+	// The removal of this one may have failed before, with its name gone and no more.
+	if err := s.fsys.SyncDir(path.Dir(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("sync the caller's directory: %w", err)
+	}
+	return s.emptyTrash()
+}
+
+// moveAndRemove moves a directory to the trash, makes that durable, and removes it.
+// Without both syncs a power cut could bring it back.
+func (s *Store) moveAndRemove(dir string) error {
 	grave := trashName + "/" + randomHex(16)
 	err := s.fsys.Rename(dir, grave)
 	if errors.Is(err, fs.ErrNotExist) {
-		return s.confirmAbsent(dir)
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("move to the trash: %w", err)
 	}
-	s.mu.Lock()
-	s.untidy = true
-	s.mu.Unlock()
 	if err := s.fsys.SyncDir(path.Dir(dir)); err != nil {
 		return fmt.Errorf("sync after moving to the trash: %w", err)
 	}
@@ -97,27 +112,6 @@ func (s *Store) removeConversation(dir string) error {
 	}
 	if err := durable.RemoveAll(s.fsys, grave); err != nil {
 		return fmt.Errorf("empty the trash: %w", err)
-	}
-	if err := s.fsys.SyncDir(trashName); err != nil {
-		return fmt.Errorf("sync the trash: %w", err)
-	}
-	return nil
-}
-
-// confirmAbsent makes the absence of a conversation durable: an earlier clear of it
-// may have failed half-way.
-func (s *Store) confirmAbsent(dir string) error {
-	s.mu.Lock()
-	untidy := s.untidy
-	s.mu.Unlock()
-	if !untidy {
-		return nil
-	}
-	if err := s.fsys.SyncDir(path.Dir(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("sync the caller's directory: %w", err)
-	}
-	if err := s.emptyTrash(); err != nil {
-		return err
 	}
 	if err := s.fsys.SyncDir(trashName); err != nil {
 		return fmt.Errorf("sync the trash: %w", err)
@@ -135,9 +129,6 @@ func (s *Store) emptyTrash() error {
 		if err := durable.RemoveAll(s.fsys, trashName+"/"+e.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("empty the trash: %w", err)
 		}
-	}
-	if len(entries) == 0 {
-		return nil
 	}
 	if err := s.fsys.SyncDir(trashName); err != nil {
 		return fmt.Errorf("sync the trash: %w", err)
@@ -196,10 +187,7 @@ func (s *Store) dropStaging(dir string) error {
 func (s *Store) ClearAll(ctx context.Context, scope identity.Scope) error {
 	dir := transcriptsName + "/" + scope.Dir()
 	entries, err := s.fsys.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return classify(err)
 	}
 	for _, e := range entries {
@@ -219,7 +207,16 @@ func (s *Store) ClearAll(ctx context.Context, scope identity.Scope) error {
 			return classify(err)
 		}
 	}
-	return classify(s.dropLeftOf(scope))
+	if err := s.dropLeftOf(scope); err != nil {
+		return classify(err)
+	}
+	s.mu.Lock()
+	untidy := s.untidy
+	s.mu.Unlock()
+	if !untidy {
+		return nil
+	}
+	return classify(s.emptyTrash())
 }
 
 // clearNameless clears a conversation of which only the directory is known. One that

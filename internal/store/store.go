@@ -79,7 +79,7 @@ type Store struct {
 	failing map[transcriptKey]struct{}
 	unsure  map[transcriptKey]struct{} // what is seen of them may not be durable
 	last    error                      // of the newest commit, whatever the conversation
-	untidy  bool                       // a clear may have left something half done
+	untidy  bool                       // a removal has failed half-way: from now on each makes sure of the trash
 	left    map[transcriptKey][]leftover
 
 	catalogues catalogues
