@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Shows the whole job on sample conversations: record, replay, page, retry, keep callers apart, survive a kill, export,
-# import, clear. It needs bash and curl; with jq what is printed is prettier, and more is compared.
+# Shows the whole job on sample conversations: record, replay, fold, page, retry, keep callers apart, survive a kill,
+# export, import, clear. It needs bash and curl; with jq what is printed is prettier, and more is compared.
 #
 # Everything happens in a scratch directory that is removed at the end. It ends with an error as soon as something is
 # not as it should be.
@@ -148,6 +148,18 @@ call 200 ann GET /v1/conversations/trip/messages
 hasnt 'north bed'
 keep record
 
+step "Fern's agent keeps a diary of 16 turns. The replay begins with a summary of the oldest; the newest follow word for word."
+for ((day = 1; day <= 16; day++)); do
+	post fern diary <<<"{\"messages\":[{\"role\":\"user\",\"content\":\"Day $day: is the north bed watered?\"},{\"role\":\"assistant\",\"content\":\"Yes, with $((day + 4)) litres.\"}]}"
+done
+call 200 fern GET '/v1/conversations/diary/replay?format=openai'
+show '.messages[:3]'
+has '<earlier_conversation turns=\"5\">'
+hasnt '"content":"Day 5: is the north bed watered?"'
+has '"content":"Day 6: is the north bed watered?"'
+has '"content":"Yes, with 20 litres."'
+keep folded
+
 step "The daemon is killed with -9 and started again: nothing that was acknowledged is lost."
 { kill -KILL "$pid" && wait "$pid"; } 2>/dev/null || true
 pid=
@@ -156,9 +168,11 @@ call 200 ann GET /v1/conversations/trip/messages
 same record
 call 200 ann GET '/v1/conversations/trip/replay?format=openai'
 same replay
+call 200 fern GET '/v1/conversations/diary/replay?format=openai'
+same folded
 post ann trip -H 'Idempotency-Key: third' <<<"${turns[2]}"
 same first
-note "the same record, the same replay, and the key of the third turn is still known"
+note "the same record, the same replays, and the key of the third turn is still known"
 
 step "Ann exports the conversation as one value, and fern imports it as a conversation of its own."
 call 200 ann GET /v1/conversations/trip/export
@@ -184,7 +198,7 @@ nowhere 'Port Ellery'
 note "\"Port Ellery\" is in no file"
 call 200 fern GET /v1/conversations/trip/replay
 has 'north bed'
-note "fern's other conversation is untouched"
+note "fern's own conversation of that name is untouched"
 
 step "The data directory is checked while the daemon runs."
 "$historyd" check --config "$scratch/historyd.yaml" --data-dir "$data" || fail "it is not sound"
