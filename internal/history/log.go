@@ -36,9 +36,13 @@ type Log interface {
 	// ErrNotEmpty when Mode is Create and the conversation has messages.
 	Import(context.Context, Import) (Receipt, error)
 
-	// FindCall looks for the newest tool call of that id, from the end backwards.
-	// It may give up with ErrTooFar after MinLookBack messages or more.
-	FindCall(ctx context.Context, id string) (FoundCall, error)
+	// FindCalls looks for the calls that a new result of that id may answer, from the
+	// end backwards: each result met answers one call of the id further back. Found
+	// are the calls of the id in the first message that holds an unanswered one; when
+	// none is unanswered, and with all, every call of the id, or ErrNotFound when
+	// there is none. Calls of one commit with the same name may be told once. It may
+	// give up with ErrTooFar after MinLookBack messages or more.
+	FindCalls(ctx context.Context, id string, all bool) ([]FoundCall, error)
 
 	// Clear removes the conversation and everything derived from it; nil when there
 	// is none. Durable once it returns nil. Reads in flight end with ErrGone, and an
@@ -46,7 +50,7 @@ type Log interface {
 	Clear(context.Context) error
 }
 
-// MinLookBack is how many messages FindCall goes back at the least.
+// MinLookBack is how many messages FindCalls goes back at the least.
 const MinLookBack = 1000
 
 // RememberedKeys is how many keyed commits an engine remembers.
@@ -125,7 +129,7 @@ type Batch struct {
 	Fingerprint [32]byte
 	IfMatch     func(etag string) bool // nil means no condition
 	// Note is kept with the commit, and comes back with a replayed receipt and with
-	// FindCall. It may be nil.
+	// FindCalls. It may be nil.
 	Note jsontext.Value
 	Fold Folder // nil means never
 }

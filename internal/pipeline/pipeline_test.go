@@ -226,6 +226,42 @@ func TestResultsThatComeLaterFollowTheirCall(t *testing.T) {
 	}
 }
 
+// TestAResultGoesByTheNearestUnansweredCall holds V2 and T8 where a call id repeats.
+func TestAResultGoesByTheNearestUnansweredCall(t *testing.T) {
+	both := calls("c0", "wallet_a", "{}")
+	both.Content = append(both.Content, calls("c0", "gen1", "{}").Content...)
+	wallet, open := calls("c0", "wallet_a", "{}"), calls("c0", "gen1", "{}")
+	r1, r2 := answers("c0", "R1"), answers("c0", "R2")
+	for _, tt := range []struct {
+		name    string
+		appends [][]history.Message
+		want    string // the results, one after the other
+	}{
+		{"one message with both", [][]history.Message{{both}, {r1, r2}}, "[withheld: wallet] [withheld: wallet]"},
+		{"the older is still unanswered", [][]history.Message{{wallet}, {open}, {r1}, {r2}}, "R1 [withheld: wallet]"},
+		{"the older is answered", [][]history.Message{{wallet, r1}, {open}, {r2}}, "[withheld: wallet] R2"},
+		{"one result too many", [][]history.Message{{wallet}, {r1}, {open}, {r1}, {r2}}, "[withheld: wallet] R1 [withheld: wallet]"},
+		{"several results for several calls", [][]history.Message{{wallet}, {open}, {r1, r2}}, "[withheld: wallet] [withheld: wallet]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t, projection.Options{UnknownTools: "keep", Tools: []projection.Rule{{Match: "wallet_*", Category: "wallet"}, {Match: "gen*", Category: "general"}}})
+			c := conversation(t, "ann")
+			for _, msgs := range tt.appends {
+				b.record(c, Turn{Messages: msgs})
+			}
+			var got []string
+			for _, m := range b.stored(c) {
+				if m.Role == history.Tool {
+					got = append(got, m.Content[0].Content[0].Text)
+				}
+			}
+			if got := strings.Join(got, " "); got != tt.want {
+				t.Errorf("results %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
 // An engine that fails in one place.
 type brokenEngine struct {
 	Engine
@@ -243,11 +279,11 @@ func (e *brokenEngine) Log(s identity.Scope, name string) history.Log {
 	return brokenLog{e.Engine.Log(s, name), e}
 }
 
-func (l brokenLog) FindCall(ctx context.Context, id string) (history.FoundCall, error) {
+func (l brokenLog) FindCalls(ctx context.Context, id string, all bool) ([]history.FoundCall, error) {
 	if l.e.find != nil {
-		return history.FoundCall{}, l.e.find
+		return nil, l.e.find
 	}
-	return l.Log.FindCall(ctx, id)
+	return l.Log.FindCalls(ctx, id, all)
 }
 
 func (l brokenLog) Append(ctx context.Context, b history.Batch) (history.Receipt, error) {

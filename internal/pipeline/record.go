@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json/v2"
@@ -49,7 +50,7 @@ func (p *Pipeline) record(ctx context.Context, c Conversation, t Turn) (Recorded
 	log := p.open(c)
 	kept, err := p.policy.Load().Keep(t.Messages, projection.Request{
 		Categories: t.Categories,
-		FindCall:   finder(ctx, log),
+		FindCalls:  finder(ctx, log),
 	})
 	if err != nil {
 		return Recorded{}, fmt.Errorf("project: %w", err)
@@ -93,25 +94,38 @@ func changes(list []notedChange, first int64) []Change {
 
 // finder looks calls up in the record for results that arrive after them. Whatever
 // keeps it from an answer is an error, which projection takes as a reason to withhold.
-func finder(ctx context.Context, log history.Log) func(string) (projection.Found, bool, error) {
-	return func(id string) (projection.Found, bool, error) {
-		call, err := log.FindCall(ctx, id)
+func finder(ctx context.Context, log history.Log) func(string, bool) ([]projection.Found, error) {
+	return func(id string, all bool) ([]projection.Found, error) {
+		calls, err := log.FindCalls(ctx, id, all)
 		if errors.Is(err, history.ErrNotFound) {
-			return projection.Found{}, false, nil
+			return nil, nil
 		}
 		if err != nil {
-			return projection.Found{}, false, fmt.Errorf("find call: %w", err)
+			return nil, fmt.Errorf("find calls: %w", err)
 		}
-		n, err := readNote(call.Note)
-		if err != nil {
-			return projection.Found{}, false, err
+		var found []projection.Found
+		var n note
+		for i, call := range calls {
+			if i == 0 || !bytes.Equal(call.Note, calls[i-1].Note) {
+				if n, err = readNote(call.Note); err != nil {
+					return nil, err
+				}
+			}
+			f := projection.Found{Name: call.Name}
+			category, told := n.Categories[call.Name]
+			if told {
+				f.Categories = map[string]string{call.Name: category}
+			}
+			if call.Withheld != "" && call.Withheld != projection.Unknown && call.Withheld != category {
+				// An import brought the call as it was withheld before.
+				found = append(found, projection.Found{Name: call.Name, Categories: map[string]string{call.Name: call.Withheld}})
+				if !told {
+					continue
+				}
+			}
+			found = append(found, f)
 		}
-		found := projection.Found{Name: call.Name, Categories: n.Categories}
-		if _, told := n.Categories[call.Name]; !told && call.Withheld != "" && call.Withheld != projection.Unknown {
-			// An import brought the call as it was withheld before.
-			found.Categories = map[string]string{call.Name: call.Withheld}
-		}
-		return found, true, nil
+		return found, nil
 	}
 }
 

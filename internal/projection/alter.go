@@ -24,31 +24,14 @@ func (k *keeper) walk(msgs []history.Message) []history.Message {
 type scene struct {
 	message  int
 	withheld verdict // of a block in it
-	results  bool    // it holds results
-	own      values  // of its withheld results
 }
-
-// watched reports whether what stands around the blocks may repeat what is withheld.
-func (s *scene) watched() bool { return s.withheld.withheld() || s.results }
 
 func (k *keeper) scene(i int, m *history.Message) *scene {
 	s := &scene{message: i}
-	around := m.Metadata != nil || m.Usage != nil
 	for j := range m.Content {
-		b := &m.Content[j]
-		s.results = s.results || b.Type == history.ToolResult
-		around = around || b.Type == history.OpaqueBlock
-		if v := k.verdicts[place{i, j}]; v.withheld() && !s.withheld.withheld() {
+		if v := k.verdicts[place{i, j}]; v.withheld() {
 			s.withheld = v
-		}
-	}
-	if !around || !s.results || k.asked != nil {
-		return s
-	}
-	for j := range m.Content {
-		b := &m.Content[j]
-		if v := k.verdicts[place{i, j}]; v.withheld() && !(k.masked(b) && k.ours(b.Redacted)) {
-			s.own.result(b, v.category)
+			break
 		}
 	}
 	return s
@@ -65,10 +48,14 @@ func (k *keeper) message(i int, m *history.Message) {
 		}
 	}
 	if len(k.changes) > before {
+		if len(content) == 0 && len(m.Content) > 0 {
+			// A message is never empty.
+			content = append(content, history.Block{
+				Type: history.OpaqueBlock, Provider: ourProvider,
+				Opaque: history.WithheldArguments(k.changes[len(k.changes)-1].Category),
+			})
+		}
 		m.Content = content
-	}
-	if !s.watched() {
-		return
 	}
 	if m.Extra != nil && s.withheld.withheld() {
 		// Nobody knows what an unknown member says; it may be the call once more.
@@ -78,7 +65,15 @@ func (k *keeper) message(i int, m *history.Message) {
 	for _, v := range []*jsontext.Value{&m.Extra, &m.Metadata, &m.Usage} {
 		k.dropEcho(s, -1, v)
 	}
+	for _, v := range []*string{&m.Model, &m.Provider} {
+		if k.leaks(s, -1, *v) {
+			*v = ""
+		}
+	}
 }
+
+// ourProvider marks the block in place of a message of which nothing is left.
+const ourProvider = "historyd"
 
 // change notes a change, once when a block has it several times.
 func (k *keeper) change(c Change) {
@@ -97,18 +92,16 @@ func (k *keeper) block(s *scene, j int, b *history.Block) bool {
 		k.result(s, j, b, v)
 		return true
 	case history.ThinkingBlock:
-		if s.withheld.withheld() && k.leaks(s, j, b.Text, b.Signature, b.Encrypted) {
+		if k.leaks(s, j, b.Text, b.Signature, b.Encrypted) {
 			return false
 		}
 	case history.OpaqueBlock:
-		if s.watched() && k.leaks(s, j, string(b.Opaque)) {
+		if k.leaks(s, j, b.Provider, string(b.Opaque)) {
 			return false
 		}
 	}
 	k.dropClaims(s, j, b)
-	if s.watched() {
-		k.dropEcho(s, j, &b.Extra)
-	}
+	k.dropEcho(s, j, &b.Extra)
 	return true
 }
 
@@ -117,13 +110,10 @@ func (k *keeper) call(s *scene, j int, b *history.Block, v verdict) {
 		string(b.Arguments) == string(history.WithheldArguments(b.Redacted.Category))
 	switch {
 	case !v.withheld():
-		if masked && b.Truncated == nil {
-			return
+		if !masked || b.Truncated != nil {
+			k.dropClaims(s, j, b)
 		}
-		k.dropClaims(s, j, b)
-		if s.watched() {
-			k.dropEcho(s, j, &b.Extra)
-		}
+		k.dropEcho(s, j, &b.Extra)
 	case masked && k.ours(b.Redacted) && b.Signature == "" && b.Extra == nil && b.Truncated == nil:
 	default:
 		*b = history.Block{
@@ -181,17 +171,22 @@ func (k *keeper) innerEchoes(s *scene, j int, b *history.Block) {
 		b.Redacted = nil
 		k.change(Change{Message: s.message, Block: j, Action: Dropped, Reason: reasonClaim})
 	}
+	split := k.split(b)
 	content := make([]history.Block, 0, len(b.Content))
-	for _, c := range b.Content {
+	for i, c := range b.Content {
 		data, err := base64.StdEncoding.DecodeString(c.Data)
 		if err != nil {
 			data = nil
 		}
-		if k.leaks(s, j, string(c.Opaque), c.Data, string(data)) {
+		if k.repeats(s, j, string(c.Opaque), c.Provider, c.Data, string(data)) {
 			continue
 		}
 		k.dropClaims(s, j, &c)
 		k.dropEcho(s, j, &c.Extra)
+		if e, part := split[i]; part {
+			c.Text = history.WithheldText(e.category)
+			k.change(Change{Message: s.message, Block: j, Action: Redacted, Category: e.category, Reason: reasonEcho})
+		}
 		k.mask(s, j, &c.Text, false)
 		k.mask(s, j, &c.URL, false)
 		// These two have a limit that the marks may not exceed.
@@ -202,6 +197,48 @@ func (k *keeper) innerEchoes(s *scene, j int, b *history.Block) {
 	if len(k.changes) > before {
 		b.Content = content
 	}
+}
+
+// split returns the text blocks of a result over which a value is spread, whose text
+// goes as a whole. Whoever reads a result reads its texts one after the other.
+func (k *keeper) split(b *history.Block) map[int]span {
+	var joined strings.Builder
+	var blocks, starts []int
+	for i := range b.Content {
+		if c := &b.Content[i]; c.Type == history.TextBlock && c.Text != "" {
+			blocks, starts = append(blocks, i), append(starts, joined.Len())
+			joined.WriteString(c.Text)
+		}
+	}
+	if len(blocks) < 2 {
+		return nil
+	}
+	spans := k.echo(joined.String())
+	parts := map[int]span{}
+	for n := 0; n < len(blocks); n++ {
+		end := joined.Len()
+		if n+1 < len(starts) {
+			end = starts[n+1]
+		}
+		for len(spans) > 0 && spans[0].to <= starts[n] {
+			spans = spans[1:]
+		}
+		for _, e := range spans {
+			if e.from >= end {
+				break
+			}
+			alone := e.from >= starts[n] && e.to <= end
+			if !alone && !k.covers(b.Content[blocks[n]].Text, max(e.from-starts[n], 0), min(e.to, end)-starts[n]) {
+				parts[blocks[n]] = e
+			}
+		}
+	}
+	return parts
+}
+
+// covers reports whether the values in a text, taken alone, are all of it from from to to.
+func (k *keeper) covers(text string, from, to int) bool {
+	return slices.ContainsFunc(k.echo(text), func(e span) bool { return e.from <= from && to <= e.to })
 }
 
 // mask replaces what a text repeats of withheld values, or the whole of it.
@@ -225,13 +262,13 @@ func (k *keeper) mask(s *scene, j int, text *string, whole bool) {
 	*text = masked.String()
 }
 
-// echo returns where the text repeats values of withheld arguments.
+// echo returns where the text of a result repeats values of withheld arguments.
 func (k *keeper) echo(text string) []span {
 	if k.asked != nil {
-		k.asked[text] = true
+		k.asked.results[text] = nil
 		return nil
 	}
-	return k.echoes[text]
+	return k.echoes.results[text]
 }
 
 // dropEcho takes away JSON that repeats something withheld.
@@ -245,17 +282,26 @@ func (k *keeper) dropEcho(s *scene, j int, v *jsontext.Value) {
 // notes that what holds it is dropped.
 func (k *keeper) leaks(s *scene, j int, texts ...string) bool {
 	for _, text := range texts {
-		if text == "" {
-			continue
-		}
-		spans := k.echo(text)
-		if len(spans) == 0 && len(s.own.list) > 0 {
-			spans = find(s.own.list, []string{text})[text]
-		}
-		if len(spans) > 0 {
-			k.change(Change{Message: s.message, Block: j, Action: Dropped, Category: spans[0].category, Reason: reasonEcho})
-			return true
+		if k.asked != nil && text != "" {
+			k.asked.around[text] = nil
+		} else if spans := k.echoes.around[text]; len(spans) > 0 {
+			return k.dropped(s, j, spans)
 		}
 	}
 	return false
+}
+
+// repeats does the same for what stands in a result, which may repeat results.
+func (k *keeper) repeats(s *scene, j int, texts ...string) bool {
+	for _, text := range texts {
+		if spans := k.echo(text); len(spans) > 0 {
+			return k.dropped(s, j, spans)
+		}
+	}
+	return false
+}
+
+func (k *keeper) dropped(s *scene, j int, spans []span) bool {
+	k.change(Change{Message: s.message, Block: j, Action: Dropped, Category: spans[0].category, Reason: reasonEcho})
+	return true
 }

@@ -1,10 +1,14 @@
 package projection
 
 import (
+	"cmp"
+	"encoding/json/jsontext"
 	"maps"
 	"slices"
+	"strings"
 
 	"historyd/internal/history"
+	"historyd/internal/strictjson"
 )
 
 // A Request is what goes with the messages that are to be kept.
@@ -13,9 +17,10 @@ type Request struct {
 	// that nobody knows otherwise, by *. They add and tighten; they loosen nothing.
 	Categories map[string]string
 
-	// FindCall looks for the newest call of that id in the record; nil means that
-	// nothing is there. What its error leaves unknown is withheld.
-	FindCall func(callID string) (Found, bool, error)
+	// FindCalls looks in the record for the calls that a result of that id may
+	// answer, with all for every call of the id; nil means that nothing is there.
+	// What its error leaves unknown is withheld.
+	FindCalls func(callID string, all bool) ([]Found, error)
 }
 
 // Found is a call in the record, and what its append said of its tools.
@@ -53,24 +58,20 @@ const (
 // Keep returns the messages as they may be kept: arguments and results of
 // sensitive tools withheld, values of withheld arguments withheld in the results
 // beside them, long results cut. What people and models said is never altered, with
-// one exception: thinking, opaque blocks and unknown members beside a withheld part
-// go when they repeat it, for they cannot be edited.
+// one exception: thinking, opaque blocks, metadata, unknown members and names of
+// models go when they repeat something withheld, for they cannot be edited.
 //
 // The messages are those of one append or import: values are looked for in all of
-// its results. The error is of the request, a *history.Faults.
+// them. The error is of the request, a *history.Faults.
 func (p *Policy) Keep(msgs []history.Message, r Request) (Kept, error) {
 	if err := checkCategories(r.Categories); err != nil {
 		return Kept{}, err
 	}
-	k := &keeper{Policy: p, request: r, now: newTable(r.Categories), verdicts: map[place]verdict{}, records: map[string]verdict{}}
+	k := &keeper{Policy: p, request: r, now: newTable(r.Categories), verdicts: map[place]verdict{}}
 	k.judgeCalls(msgs)
 	k.judgeResults(msgs)
-	if len(k.values.list) > 0 {
-		// The first walk only asks where values are to be looked for.
-		k.asked = map[string]bool{}
-		k.walk(msgs)
-		k.echoes = find(k.values.list, slices.Collect(maps.Keys(k.asked)))
-		k.asked = nil
+	if len(k.verdicts) > 0 {
+		k.search(msgs)
 	}
 	return Kept{k.walk(msgs), k.changes, k.categories}, nil
 }
@@ -80,29 +81,69 @@ type keeper struct {
 	*Policy
 	request    Request
 	now        table
-	first      map[string]string // the tool of the first call of each id
-	verdicts   map[place]verdict // of withheld calls and results
-	records    map[string]verdict
-	values     values
-	asked      map[string]bool // texts; nil unless asking
-	echoes     map[string][]span
+	calls      map[string][]string // the tools called with each id, each once
+	verdicts   map[place]verdict   // of withheld calls and results
+	values     values              // of withheld arguments
+	asked      *questions          // nil unless asking
+	echoes     questions           // and where in them values stand
 	changes    []Change
 	categories map[string]string
+}
+
+// A judgement is what holds of all results that may be of the same calls.
+type judgement struct {
+	verdict verdict
+	names   map[string]bool // of the tools, folded
+}
+
+func (j *judgement) of(tool string) {
+	if j.names == nil {
+		j.names = map[string]bool{}
+	}
+	j.names[fold(tool)] = true
+}
+
+// questions are the texts to look for values in. What stands around results may
+// repeat neither arguments nor results, a result no arguments.
+type questions struct{ results, around map[string][]span }
+
+// search finds the values of what is withheld.
+func (k *keeper) search(msgs []history.Message) {
+	// The first walk only asks where values are to be looked for.
+	k.asked = &questions{map[string][]span{}, map[string][]span{}}
+	k.walk(msgs)
+	asked := k.asked
+	k.asked = nil
+	k.echoes.results = find(k.values.list, slices.Collect(maps.Keys(asked.results)))
+	if len(asked.around) == 0 {
+		return
+	}
+	for i := range msgs {
+		for j := range msgs[i].Content {
+			b := &msgs[i].Content[j]
+			if v, withheld := k.verdicts[place{i, j}]; withheld && b.Type == history.ToolResult && !k.masked(b) {
+				k.values.result(b, v.category)
+			}
+		}
+	}
+	k.echoes.around = find(k.values.list, slices.Collect(maps.Keys(asked.around)))
 }
 
 type place struct{ message, block int }
 
 // judgeCalls decides on the calls and collects the values that go.
 func (k *keeper) judgeCalls(msgs []history.Message) {
-	k.first = map[string]string{}
+	k.calls = map[string][]string{}
+	seen := map[[2]string]bool{}
 	for i := range msgs {
 		for j := range msgs[i].Content {
 			b := &msgs[i].Content[j]
 			if b.Type != history.ToolCall {
 				continue
 			}
-			if _, seen := k.first[b.ID]; !seen {
-				k.first[b.ID] = b.Name
+			if key := [2]string{b.ID, b.Name}; !seen[key] {
+				seen[key] = true
+				k.calls[b.ID] = append(k.calls[b.ID], b.Name)
 			}
 			if category, said := k.remember(b.Name, &k.now); said {
 				if k.categories == nil {
@@ -120,77 +161,127 @@ func (k *keeper) judgeCalls(msgs []history.Message) {
 	}
 }
 
-// judgeResults decides on the results, each by the call that it answers.
+// judgeResults decides on the results, each by the call that it answers and by the
+// names that it bears itself.
 func (k *keeper) judgeResults(msgs []history.Message) {
 	pairs := newPairing()
+	answers := map[place]*group{}
+	strays := map[string]int{} // results by id that answer no unanswered call before them in these messages
 	for i := range msgs {
 		for j := range msgs[i].Content {
 			switch b := &msgs[i].Content[j]; b.Type {
 			case history.ToolCall:
 				pairs.call(i, b)
 			case history.ToolResult:
-				var v verdict
 				if g := pairs.answer(b.CallID); g != nil {
-					v = k.judgeResult(g.tools)
+					answers[place{i, j}] = g
 				} else {
-					v = k.judgeStray(b.CallID, pairs.last[b.CallID])
+					strays[b.CallID]++
 				}
-				if v.withheld() {
-					k.verdicts[place{i, j}] = v
-				}
+			}
+		}
+	}
+	answering := map[*group]judgement{}
+	straying := map[string]judgement{}
+	for i := range msgs {
+		names := namesIn(msgs[i].Extra)
+		for j := range msgs[i].Content {
+			b := &msgs[i].Content[j]
+			if b.Type != history.ToolResult {
+				continue
+			}
+			var judged judgement
+			if g := answers[place{i, j}]; g != nil {
+				judged = once(answering, g, func() judgement { return k.judgeTools(g.tools) })
+			} else {
+				judged = once(straying, b.CallID, func() judgement { return k.judgeStray(b.CallID, strays[b.CallID]) })
+			}
+			v := cmp.Or(judged.verdict, k.judgeNames(names, &judged), k.judgeNames(namesIn(b.Extra), &judged))
+			if v.withheld() {
+				k.verdicts[place{i, j}] = v
 			}
 		}
 	}
 }
 
-// judgeResult decides on a result of one of these tools, by the strictest.
-func (k *keeper) judgeResult(tools []string) verdict {
+func once[K comparable](known map[K]judgement, key K, judge func() judgement) judgement {
+	j, done := known[key]
+	if !done {
+		j = judge()
+		known[key] = j
+	}
+	return j
+}
+
+// judgeTools decides on a result of one of these tools, by the strictest.
+func (k *keeper) judgeTools(tools []string) (j judgement) {
 	for _, tool := range tools {
-		if v := k.judge(results, tool, &k.now, &table{}); v.withheld() {
+		j.of(tool)
+		if !j.verdict.withheld() {
+			j.verdict = k.judge(results, tool, &k.now, &table{})
+		}
+	}
+	return j
+}
+
+// judgeStray decides on the results of an id that answer no unanswered call before
+// them in these messages: they may answer one in the record, or be second answers,
+// or have come before their call. Whatever of these is withheld withholds them all.
+func (k *keeper) judgeStray(id string, results int) judgement {
+	j := k.judgeTools(k.calls[id])
+	if !j.verdict.withheld() {
+		j.verdict = k.judgeRecord(id, results, &j)
+	}
+	return j
+}
+
+// judgeRecord decides by the calls of that id in the record, and adds them to those
+// that have been decided on.
+func (k *keeper) judgeRecord(id string, answers int, j *judgement) verdict {
+	if k.request.FindCalls != nil {
+		// One result answers one call there; which of them several answer nobody can tell.
+		found, err := k.request.FindCalls(id, answers > 1)
+		if err != nil {
+			return verdict{Unknown, reasonCallNotFound}
+		}
+		for _, f := range found {
+			j.of(f.Name)
+			then := newTable(f.Categories)
+			if v := k.judge(results, f.Name, &k.now, &then); v.withheld() {
+				return v
+			}
+		}
+	}
+	if len(j.names) > 0 {
+		return verdict{}
+	}
+	return k.unknown()
+}
+
+// judgeNames decides on a result by the tools that it is said to be of beside the
+// calls, which have been decided on.
+func (k *keeper) judgeNames(names []string, calls *judgement) verdict {
+	for _, name := range names {
+		if calls.names[fold(name)] {
+			continue
+		}
+		if v := k.judge(results, name, &k.now, &table{}); v.withheld() {
 			return v
 		}
 	}
 	return verdict{}
 }
 
-// judgeStray decides on a result that answers no unanswered call before it in
-// these messages: it may answer one in the record, or be a second answer, or have
-// come before its call. Whatever of these is withheld withholds it.
-func (k *keeper) judgeStray(id string, answered *group) verdict {
-	var tools []string
-	if answered != nil {
-		tools = answered.tools
-	} else if tool, later := k.first[id]; later {
-		tools = []string{tool}
+// namesIn returns the names of tools among unknown members, as Chat Completions has them.
+func namesIn(extra jsontext.Value) []string {
+	if extra.Kind() != '{' {
+		return nil
 	}
-	if v := k.judgeResult(tools); v.withheld() {
-		return v
-	}
-	v, asked := k.records[id]
-	if !asked {
-		v = k.judgeRecord(id, len(tools) > 0)
-		k.records[id] = v
-	}
-	return v
-}
-
-// judgeRecord decides by the newest call of that id in the record. known tells
-// that another call of the id has been decided on.
-func (k *keeper) judgeRecord(id string, known bool) verdict {
-	var found Found
-	there := false
-	if k.request.FindCall != nil {
-		var err error
-		if found, there, err = k.request.FindCall(id); err != nil {
-			return verdict{Unknown, reasonCallNotFound}
+	var names []string
+	for member, v := range (strictjson.Value{Raw: extra}).Members() {
+		if name, ok := v.Text(); ok && strings.EqualFold(member, "name") {
+			names = append(names, name)
 		}
 	}
-	switch {
-	case there:
-		then := newTable(found.Categories)
-		return k.judge(results, found.Name, &k.now, &then)
-	case known:
-		return verdict{}
-	}
-	return k.unknown()
+	return names
 }

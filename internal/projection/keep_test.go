@@ -2,6 +2,7 @@ package projection
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,15 +72,15 @@ func TestAWithheldResultKeepsItsPlace(t *testing.T) {
 
 // TestResultGoesByTheCallItAnswers holds T8: its own append first, then the record.
 func TestResultGoesByTheCallItAnswers(t *testing.T) {
-	found := func(name string, categories map[string]string) func(string) (Found, bool, error) {
-		return func(string) (Found, bool, error) { return Found{name, categories}, true, nil }
+	found := func(name string, categories map[string]string) func(string, bool) ([]Found, error) {
+		return func(string, bool) ([]Found, error) { return []Found{{name, categories}}, nil }
 	}
-	nothing := func(string) (Found, bool, error) { return Found{}, false, nil }
-	broken := func(string) (Found, bool, error) { return Found{}, false, history.ErrTooFar }
+	nothing := func(string, bool) ([]Found, error) { return nil, nil }
+	broken := func(string, bool) ([]Found, error) { return nil, history.ErrTooFar }
 	const payKept, paid, unknown = "", "wallet/category", "unknown/unknown_tool"
 	for _, tt := range []struct {
 		name   string
-		find   func(string) (Found, bool, error)
+		find   func(string, bool) ([]Found, error)
 		msgs   []history.Message
 		strict string // how the last result is withheld
 		lax    string // with unknown tools kept
@@ -107,11 +108,67 @@ func TestResultGoesByTheCallItAnswers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			for unknownTools, want := range map[string]string{"redact": tt.strict, "keep": tt.lax} {
 				p := policy(t, Options{UnknownTools: unknownTools, Tools: []Rule{{"clock", "misc"}}})
-				r := Request{Categories: map[string]string{"pay": "wallet"}, FindCall: tt.find}
+				r := Request{Categories: map[string]string{"pay": "wallet"}, FindCalls: tt.find}
 				kept := keep(t, p, r, tt.msgs...)
 				if got := mark(&kept.Messages[len(tt.msgs)-1].Content[0]); got != want {
 					t.Errorf("unknown tools %s: withheld as %q, want %q", unknownTools, got, want)
 				}
+			}
+		})
+	}
+}
+
+// TestTheStrictestOfAllCandidatesHolds holds T8 where a result may answer several calls.
+func TestTheStrictestOfAllCandidatesHolds(t *testing.T) {
+	p := policy(t, Options{Tools: []Rule{{"pay", "wallet"}, {"clock", "misc"}, {"look", "misc"}}})
+	const paid = "wallet/category"
+	named := func(m history.Message, extra string) history.Message {
+		m.Extra = raw(extra)
+		return m
+	}
+	inResult := func(extra string) history.Message {
+		b := result("c", "x")
+		b.Extra = raw(extra)
+		return message(history.Tool, b)
+	}
+	for _, tt := range []struct {
+		name   string
+		record []Found
+		msgs   []history.Message
+		want   string // how each result is withheld, one after the other
+		all    bool   // the record is asked for every call
+	}{
+		{"several calls in the record", []Found{{Name: "clock"}, {Name: "pay"}}, []history.Message{answering("c", "x")}, paid, false},
+		{"one call in the record", []Found{{Name: "clock"}}, []history.Message{answering("c", "x")}, "", false},
+		{"several results ask for all", []Found{{Name: "clock"}, {Name: "pay"}}, []history.Message{answering("c", "x"), answering("c", "y")}, paid + " " + paid, true},
+		{"one of several is of its own append", []Found{{Name: "clock"}}, []history.Message{answering("c", "x"), calling("c", "look", "{}"), answering("c", "y")}, " ", false},
+		{"a second answer is of any call of the id", nil,
+			[]history.Message{calling("c", "pay", "{}"), answering("c", "x"), calling("c", "clock", "{}"), answering("c", "y"), answering("c", "z")}, paid + "  " + paid, false},
+		{"its message names another tool", []Found{{Name: "clock"}}, []history.Message{named(answering("c", "x"), `{"role":"function","name":"PAY"}`)}, paid, false},
+		{"it names another tool itself", []Found{{Name: "clock"}}, []history.Message{inResult(`{"name":"pay"}`)}, paid, false},
+		{"in another case", []Found{{Name: "clock"}}, []history.Message{inResult(`{"Name":"pay"}`)}, paid, false},
+		{"another tool than the call of its append", nil, []history.Message{calling("c", "clock", "{}"), named(answering("c", "x"), `{"name":"pay"}`)}, paid, false},
+		{"an unknown tool", nil, []history.Message{calling("c", "clock", "{}"), named(answering("c", "x"), `{"name":"tool"}`)}, "unknown/unknown_tool", false},
+		{"the tool of its call", nil, []history.Message{calling("c", "clock", "{}"), named(answering("c", "x"), `{"name":"Clock"}`)}, "", false},
+		{"the tool of a call that only its append knew", []Found{{"tool", map[string]string{"tool": "misc"}}}, []history.Message{named(answering("c", "x"), `{"name":"tool"}`)}, "", false},
+		{"a name that is no string", nil, []history.Message{calling("c", "clock", "{}"), named(answering("c", "x"), `{"name":{"pay":1}}`)}, "", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			all := false
+			find := func(_ string, every bool) ([]Found, error) { all = every; return tt.record, nil }
+			kept := keep(t, p, Request{FindCalls: find}, tt.msgs...)
+			var marks []string
+			for i := range kept.Messages {
+				if kept.Messages[i].Role == history.Tool {
+					marks = append(marks, mark(&kept.Messages[i].Content[0]))
+				}
+			}
+			if got := strings.Join(marks, " "); got != tt.want || all != tt.all {
+				t.Errorf("withheld as %q, all calls asked for: %v; want %q, %v", got, all, tt.want, tt.all)
+			}
+			again := keep(t, p, Request{FindCalls: find}, kept.Messages...)
+			if got, want := show(again.Messages), show(kept.Messages); got != want {
+				t.Errorf("kept again\n%swant\n%s", got, want)
 			}
 		})
 	}
@@ -127,8 +184,8 @@ func TestAResultBeforeItsCallIsWithheldWithIt(t *testing.T) {
 
 func TestTheRecordIsAskedOnceForAnId(t *testing.T) {
 	asked := 0
-	find := func(string) (Found, bool, error) { asked++; return Found{}, false, errors.New("gone") }
-	keep(t, policy(t, Options{}), Request{FindCall: find}, answering("c", "x"), answering("c", "x"))
+	find := func(string, bool) ([]Found, error) { asked++; return nil, errors.New("gone") }
+	keep(t, policy(t, Options{}), Request{FindCalls: find}, answering("c", "x"), answering("c", "x"))
 	if asked != 1 {
 		t.Errorf("asked %d times", asked)
 	}
@@ -188,6 +245,87 @@ func TestWhatStandsBesideAWithheldPart(t *testing.T) {
 			}
 			if len(changes) != len(tt.changes) || len(changes) > 0 && changes[0] != tt.changes[0] {
 				t.Errorf("dropped %+v, want %+v", changes, tt.changes)
+			}
+		})
+	}
+}
+
+// TestNoMessageRepeatsWhatIsWithheld holds that the place of a copy does not matter.
+func TestNoMessageRepeatsWhatIsWithheld(t *testing.T) {
+	p := policy(t, Options{})
+	annotated := history.Text("hunter2")
+	annotated.Extra = raw(`{"a":"hunter2"}`)
+	signed := call("d", "open", `{"pin":"hunter2"}`)
+	open := signed
+	signed.Extra = raw(`{"a":"hunter2"}`)
+	answer := message(history.Assistant, history.Text("hunter2"))
+	alone := func(role history.Role) history.Message {
+		return message(role, history.Block{Type: history.OpaqueBlock, Provider: "historyd", Opaque: raw(`{"_withheld":"wallet"}`)})
+	}
+	opaque := history.Block{Type: history.OpaqueBlock, Provider: "p", Opaque: raw(`["hunter2"]`)}
+	for _, tt := range []struct {
+		name     string
+		in, want history.Message
+	}{
+		{"metadata of an answer", with(answer, func(m *history.Message) { m.Metadata = raw(`{"a":"hunter2"}`) }), answer},
+		{"metadata of a user", with(said("hi"), func(m *history.Message) { m.Metadata = raw(`{"a":"\u0068unter2"}`) }), said("hi")},
+		{"metadata that repeat a result", with(said("hi"), func(m *history.Message) { m.Metadata = raw(`{"a":"balance 12.50"}`) }), said("hi")},
+		{"unknown members", with(answer, func(m *history.Message) { m.Extra = raw(`{"a":"hunter2"}`) }), answer},
+		{"other unknown members", with(answer, func(m *history.Message) { m.Extra = raw(`{"a":"hunter"}`) }), with(answer, func(m *history.Message) { m.Extra = raw(`{"a":"hunter"}`) })},
+		{"unknown members of a text", message(history.User, annotated), message(history.User, history.Text("hunter2"))},
+		{"unknown members of an open call", message(history.Assistant, signed), message(history.Assistant, open)},
+		{"a model", with(answer, func(m *history.Message) { m.Model = "my-hunter2-model" }), answer},
+		{"a provider", with(answer, func(m *history.Message) { m.Provider = "hunter2" }), answer},
+		{"thinking", message(history.Assistant, history.Block{Type: history.ThinkingBlock, Text: "so hunter2"}, history.Text("ok")), message(history.Assistant, history.Text("ok"))},
+		{"nothing but thinking", message(history.Assistant, history.Block{Type: history.ThinkingBlock, Text: "t", Signature: "hunter2"}), alone(history.Assistant)},
+		{"nothing but something opaque", message(history.Tool, opaque), alone(history.Tool)},
+		{"something opaque of a user", message(history.User, history.Text("hi"), opaque), said("hi")},
+		{"the provider of something opaque", message(history.System, history.Block{Type: history.OpaqueBlock, Provider: "hunter2", Opaque: raw(`1`)}, history.Text("hi")), message(history.System, history.Text("hi"))},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			around := []history.Message{calling("c", "pay", `{"pin":"hunter2"}`), answering("c", "balance 12.50")}
+			for at := range 3 {
+				in := slices.Insert(slices.Clone(around), at, tt.in)
+				kept := keep(t, p, wallet, in...)
+				if got, want := show(kept.Messages[at:at+1]), show([]history.Message{tt.want}); got != want {
+					t.Errorf("at %d: kept %swant %s", at, got, want)
+				}
+				if _, err := history.ParseStored(history.AppendMessage(nil, &kept.Messages[at])); err != nil {
+					t.Errorf("at %d: cannot be read back: %v", at, err)
+				}
+				if again := keep(t, p, wallet, kept.Messages...); show(again.Messages) != show(kept.Messages) {
+					t.Errorf("at %d: kept again %s", at, show(again.Messages))
+				}
+			}
+		})
+	}
+}
+
+func TestAValueSpreadOverTextsOfAResultIsWithheld(t *testing.T) {
+	const m = "[withheld: wallet]"
+	image := history.Block{Type: history.ImageBlock, MediaType: "image/png", URL: "https://h.example/x.png"}
+	texts := func(list ...string) (blocks []history.Block) {
+		for _, s := range list {
+			blocks = append(blocks, history.Text(s))
+		}
+		return blocks
+	}
+	for _, tt := range []struct {
+		name     string
+		in, want []history.Block
+	}{
+		{"two", texts("PIN hun", "ter2 ok", "end"), texts(m, m, "end")},
+		{"three", texts("PIN h", "unter", "", "2 ok"), texts(m, m, "", m)},
+		{"beside others", texts("hunter2 is hun", "ter2", "hunter2!"), texts(m, m, m+"!")},
+		{"an image between", []history.Block{history.Text("hun"), image, history.Text("ter2")}, []history.Block{history.Text(m), image, history.Text(m)}},
+		{"escapes", texts(`"\u00`, `68unter2"`), texts(m, m)},
+		{"whole ones that meet", texts("x hunter2", "hunter2 y"), texts("x "+m, m+" y")},
+		{"only parts", texts("hun", "ted"), texts("hun", "ted")},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			kept := keep(t, policy(t, Options{}), wallet, calling("c", "pay", `{"x":"hunter2"}`), calling("d", "open", "{}"), message(history.Tool, resultOf("d", tt.in...)))
+			if got, want := show(kept.Messages[2:]), show([]history.Message{message(history.Tool, resultOf("d", tt.want...))}); got != want {
+				t.Errorf("kept %swant %s", got, want)
 			}
 		})
 	}

@@ -282,7 +282,7 @@ func TestCrashASegmentOfAnotherIsRefused(t *testing.T) {
 		_, err := l.State(t.Context())
 		_, err2 := l.View(t.Context())
 		_, err3 := l.Append(t.Context(), batch("more"))
-		_, err4 := l.FindCall(t.Context(), "c")
+		_, err4 := l.FindCalls(t.Context(), "c", false)
 		for i, err := range []error{err, err2, err3, err4} {
 			if !errors.Is(err, history.ErrDamaged) {
 				t.Errorf("%s: error %d is %v", tt.name, i, err)

@@ -32,8 +32,8 @@ func nextLife(t *testing.T, e Engine) {
 	if s := mustState(t, l); s.Exists() || s.Title != "" || s.Summary != nil || s.Answered || s.Turns != 0 || s.Bytes != 0 || s.ETag() != `"0-0"` {
 		t.Errorf("after a clear the state is %+v", s)
 	}
-	_, err := l.FindCall(background, "c1")
-	wantError(t, "FindCall after a clear", err, history.ErrNotFound)
+	_, err := l.FindCalls(background, "c1", false)
+	wantError(t, "FindCalls after a clear", err, history.ErrNotFound)
 	if now := names(e); len(now) > len(before)+2 {
 		t.Errorf("a clear left %q, before the conversation began there was %q", now, before)
 	}

@@ -37,8 +37,8 @@ func unused(t *testing.T, e Engine) {
 		t.Errorf("a view of what does not exist: %+v, %+v", v.State(), v.Damage())
 	}
 	v.Close()
-	_, err := l.FindCall(background, "c")
-	wantError(t, "FindCall", err, history.ErrNotFound)
+	_, err := l.FindCalls(background, "c", false)
+	wantError(t, "FindCalls", err, history.ErrNotFound)
 	versionSeen(t, l)
 	mustClear(t, l)
 	if now := slices.Sorted(slices.Values(e.Names())); !slices.Equal(before, now) {
