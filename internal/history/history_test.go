@@ -53,6 +53,62 @@ func TestForeignMembersThatSayNothingAreKept(t *testing.T) {
 	}
 }
 
+// TestToolTrafficOfOtherFormatsIsRefused holds that no call comes in as something unknown.
+func TestToolTrafficOfOtherFormatsIsRefused(t *testing.T) {
+	opaque := func(data string) string {
+		return `{"role":"assistant","content":[{"type":"opaque","provider":"p","data":` + data + `}]}`
+	}
+	member := func(m string) string { return `{"role":"assistant","content":"x",` + m + `}` }
+	block := func(m string) string {
+		return `{"role":"assistant","content":[{"type":"text","text":"x",` + m + `}]}`
+	}
+	const whole, inBlock, inData = "m", "m.content[0]", "m.content[0].data"
+	for _, tt := range []struct{ doc, want string }{
+		{member(`"tool_call":{"a":1}`), whole}, {member(`"function_calls":[1]`), whole}, {member(`"tool_uses":[1]`), whole},
+		{member(`"toolUse":{"a":1}`), whole}, {member(`"toolUses":[1]`), whole}, {member(`"toolCall":1`), whole},
+		{member(`"tool_results":[1]`), whole}, {member(`"toolResults":[1]`), whole}, {member(`"function_response":"x"`), whole},
+		{member(`"tool-calls":[1]`), whole}, {member(`"PARTS":[1]`), whole}, {member(`"extra":{"tool_use":{"a":1}}`), whole},
+		{member(`"additional_kwargs":{"function_call":{"name":"f"}}`), whole},
+		{member(`"additional_kwargs":{"function_call":null,"x":1}`), ""}, {member(`"toolUse":{}`), ""}, {member(`"metadata":{"a":1},"called":1`), ""},
+		{block(`"tool_calls":[1]`), inBlock}, {block(`"extra":{"toolUse":1}`), inBlock}, {block(`"tool_calls":[]`), ""},
+		{`{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":[{"type":"text","text":"x","tool_use":1}]}]}`, "m.content[0].content[0]"},
+		{`{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"x","functionResponse":{"a":1}}]}`, inBlock},
+		{`{"role":"assistant","content":[{"type":"tool_call","id":"c","name":"f","arguments":{},"extra":{"function_call":{"x":1}}}]}`, ""},
+		{`{"role":"assistant","content":[{"type":"tool_call","id":"c","name":"f","arguments":{},"extra":{"function_call":{"name":"g","arguments":"{}"}}}]}`, inBlock},
+		{`{"role":"assistant","content":[{"type":"tool_call","id":"c","name":"f","arguments":{},"toolCalls":[1]}]}`, inBlock},
+		{opaque(`{"type":"tool_use","input":{}}`), inData}, {opaque(`{"type":"tool_call"}`), inData}, {opaque(`{"type":"tool_result"}`), inData},
+		{opaque(`{"type":"function_call"}`), inData}, {opaque(`{"type":"function_call_output"}`), inData}, {opaque(`{"type":"custom_tool_call"}`), inData},
+		{opaque(`{"type":"custom_tool_call_output"}`), inData}, {opaque(`{"type":"function"}`), inData}, {opaque(`{"type":"functionCall"}`), inData},
+		{opaque(`{"type":"Function-Response"}`), inData}, {opaque(`{"functionCall":{"name":"f"}}`), inData}, {opaque(`{"functionResponse":{"name":"f"}}`), inData},
+		{opaque(`{"function_call":{"name":"f"}}`), inData}, {opaque(`{"tool_calls":[{}]}`), inData}, {opaque(`{"tool_call":"x"}`), inData},
+		{opaque(`[{"type":"text"},{"type":"tool_use"}]`), inData}, {opaque(`{"role":"assistant","content":[{"type":"tool_use"}]}`), inData},
+		{opaque(`{"type":"server_tool_use","name":"web_search","input":{}}`), ""}, {opaque(`{"type":"web_search_tool_result","tool_use_id":"x","content":[]}`), ""},
+		{opaque(`{"type":"mcp_tool_use"}`), ""}, {opaque(`{"type":"mcp_call","arguments":"{}"}`), ""}, {opaque(`{"type":"code_execution_tool_result","content":{"type":"x"}}`), ""},
+		{opaque(`{"type":"x","tool_calls":[],"tool_call_id":"c"}`), ""}, {opaque(`["tool_use"]`), ""}, {opaque(`"x"`), ""},
+	} {
+		m, faults := parse(t, tt.doc, ImportDoor)
+		var got []string
+		for _, f := range faults.List {
+			if got = append(got, f.Path); f.Code != CodeInvalidMessage {
+				t.Errorf("%s: code %s", tt.doc, f.Code)
+			}
+		}
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("%s: faults at %q, want %q", tt.doc, got, tt.want)
+		}
+		if _, err := ParseStored(AppendMessage(nil, &m)); err != nil {
+			t.Errorf("%s: what is stored must be read: %v", tt.doc, err)
+		}
+	}
+}
+
+func TestATypeInAnotherCaseIsNoJSONOfOurs(t *testing.T) {
+	_, faults := parse(t, `{"role":"user","content":[{"Type":"text","text":"x"}]}`, AppendDoor)
+	if len(faults.List) != 1 || faults.List[0].Code != CodeInvalidJSON || faults.List[0].Path != "m.content[0].type" {
+		t.Errorf("faults %+v, want one of invalid_json at m.content[0].type", faults.List)
+	}
+}
+
 func TestUnknownMembersComeBackAsExtra(t *testing.T) {
 	m, faults := parse(t, `{"role":"user","content":"x","foo": {"a" : 1},"extra":{"bar":"\u00e9"},"content_type":1}`, AppendDoor)
 	if err := faults.Err(); err != nil {

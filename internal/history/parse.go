@@ -113,29 +113,6 @@ func (p *parser) message(v strictjson.Value, path string) Message {
 	return m
 }
 
-// foreignCarriers are members by which other forms of a message carry tool calls. In
-// Extra they would pass by every rule about tools.
-var foreignCarriers = []string{
-	"tool_calls", "tool_call_id", "function_call", "tool_use", "tool_result",
-	"toolCalls", "toolCallId", "functionCall", "functionResponse", "toolInvocations", "parts",
-}
-
-// refuseForeign refuses a message of another form, which unknown members give away.
-func (p *parser) refuseForeign(extra jsontext.Value, v strictjson.Value, path string) {
-	if extra == nil || p.door == storedDoor {
-		return
-	}
-	for name, m := range (strictjson.Value{Raw: extra}).Members() {
-		if s := string(m.Raw); s == "null" || s == "[]" || s == "{}" {
-			continue // says nothing; SDKs write such members
-		}
-		if slices.ContainsFunc(foreignCarriers, func(f string) bool { return strings.EqualFold(f, name) }) {
-			p.fault(v, path, "this is a message of another format: name it with the parameter format, or write tool calls as blocks of content")
-			return
-		}
-	}
-}
-
 // settle checks what several members decide together, and drops what the door does not let in.
 func (p *parser) settle(m *Message, v strictjson.Value, path string) {
 	switch {

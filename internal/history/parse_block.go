@@ -32,7 +32,11 @@ func (p *parser) block(v strictjson.Value, path string) Block {
 	}
 	typ, ok := v.Member("type")
 	if !ok {
-		p.fault(v, path+".type", "the type of the block is missing")
+		before := len(p.faults.List) + p.faults.More
+		p.object(v, path, []string{"type"}, func(string, strictjson.Value) {}) // it may stand there in another case
+		if len(p.faults.List)+p.faults.More == before {
+			p.fault(v, path+".type", "the type of the block is missing")
+		}
 		return b
 	}
 	name, _ := typ.Text()
@@ -53,6 +57,7 @@ func (p *parser) block(v strictjson.Value, path string) Block {
 		}
 	}
 	p.settleBlock(&b, seen, v, path)
+	p.refuseForeignBlock(&b, v, path)
 	return b
 }
 

@@ -111,7 +111,9 @@ func (p *Policy) judge(of part, tool string, now, then *table) verdict {
 			return verdict{label, reasonCategory}
 		}
 	}
-	if !known && len(said) == 0 {
+	// A call without a name is of a tool that nobody can know: what is said of all
+	// tools may tighten here, but does not make it known.
+	if name == "" || !known && len(said) == 0 {
 		return p.unknown()
 	}
 	return verdict{}

@@ -158,6 +158,9 @@ func TestCategoryOfATool(t *testing.T) {
 		{"the rest is not of what the request names", "send", map[string]string{"send": "open", "*": "wallet"}, "", ""},
 		{"the rest is not of what the server names", "clock", map[string]string{"*": "wallet"}, "", ""},
 		{"two cases of one name, the stricter holds", "send", map[string]string{"send": "open", "Send": "in", "SEND": "out"}, withheld("in"), withheld("out")},
+		{"the rest does not make known what has no name", " ", map[string]string{"*": "agent"}, unknown, unknown},
+		{"nor does that name", "", map[string]string{"": "agent"}, unknown, unknown},
+		{"but it tightens", "", map[string]string{"*": "in"}, withheld("in"), unknown},
 		{"a star inside is a letter", "wal*let", map[string]string{"wal*let": "open", "wal*": "wallet"}, "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -182,6 +185,16 @@ func TestCategoryOfATool(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestACallWithoutANameIsUnknownToTheServerToo(t *testing.T) {
+	p := policy(t, Options{Tools: []Rule{{"*", "misc"}}})
+	kept := keep(t, p, Request{}, calling("c", "", "{}"), answering("c", "x"))
+	for i := range kept.Messages {
+		if got := mark(&kept.Messages[i].Content[0]); got != "unknown/unknown_tool" {
+			t.Errorf("message %d withheld as %q", i, got)
+		}
 	}
 }
 

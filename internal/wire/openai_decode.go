@@ -16,7 +16,7 @@ import (
 //	role function         role tool,    extra {"role":"function"}, call id functionCallID
 //	tool_calls, function  tool_call,    extra {members of the item, "function":{members of function}}
 //	tool_calls, custom    tool_call,    extra {"type":"custom", …, "custom":{…}}
-//	tool_calls, others    tool_call,    extra {"type":TYPE}, arguments = the item without id and type
+//	tool_calls, others    tool_call,    extra {"type":TYPE}, no name, arguments = the item without id and type
 //	function_call         tool_call,    extra {"function_call":{…}}, id functionCallID
 //	refusal, audio        opaque,       data {"type":NAME,NAME:…}, extra {"member":NAME}
 //	part text, image_url  text, image,  extra {members of the part, "image_url":{…}}
@@ -96,6 +96,7 @@ func (d *decoder) openAIMessage(v strictjson.Value, path string) history.Message
 		extra.first("role", given.role)
 	}
 	m.Extra = extra.value()
+	d.refuseCarriers(v, path, m.Extra)
 	switch given.role {
 	case "":
 	case "assistant":
@@ -109,6 +110,14 @@ func (d *decoder) openAIMessage(v strictjson.Value, path string) history.Message
 		m.Content = d.openAISaid(v, path, &m, given.known)
 	}
 	return m
+}
+
+// refuseCarriers refuses unknown members in which other formats carry calls and
+// results: kept unread they would pass the redaction.
+func (d *decoder) refuseCarriers(v strictjson.Value, path string, unknown jsontext.Value) {
+	if history.CarriesTools(unknown) {
+		d.fault(v, path, "an unknown member carries tool calls or results: write them as tool_calls and tool messages")
+	}
 }
 
 func (d *decoder) openAIRole(v strictjson.Value, path string, m *history.Message) string {
@@ -186,6 +195,7 @@ func (d *decoder) openAIAssistant(v strictjson.Value, path string, known map[str
 		} else {
 			d.fault(call, path+".function_call", "must be an object")
 		}
+		d.refuseCarriers(call, path+".function_call", level.value())
 		var mark extra
 		mark.add("function_call", orEmpty(level.value()))
 		b.Extra = mark.value()
@@ -269,7 +279,7 @@ func (d *decoder) openAICall(v strictjson.Value, path string) history.Block {
 	switch {
 	case kind == "":
 	case !wrapped:
-		b.Name = d.otherName(v, kind)
+		// Where such a call names its tool nobody knows: it has no name that a rule could hold for.
 		b.Arguments = orEmpty(rest.value())
 		rest = nil
 		rest.first("type", kind)
@@ -281,7 +291,9 @@ func (d *decoder) openAICall(v strictjson.Value, path string) history.Block {
 			members = customMembers
 			rest.first("type", kind)
 		}
+		d.refuseCarriers(v, path, rest.value())
 		if level := d.openAIFunction(inner, path+"."+kind, members, &b); level != nil {
+			d.refuseCarriers(inner, path+"."+kind, level.value())
 			rest.add(kind, level.value())
 		}
 	}
@@ -300,24 +312,6 @@ func (d *decoder) openAICallType(v strictjson.Value, path string) string {
 		return ""
 	}
 	return d.text(typ, path+".type", 1, maxTag)
-}
-
-// otherName finds the tool of a call of a type unknown here, so that rules for it hold.
-func (d *decoder) otherName(v strictjson.Value, kind string) string {
-	for _, in := range []string{"", kind, "function", "custom"} {
-		at := v
-		if in != "" {
-			at, _ = v.Member(in)
-		}
-		if at.Kind() != '{' {
-			continue
-		}
-		name, _ := at.Member("name")
-		if s, ok := name.Text(); ok && s != "" && len(s) <= maxName {
-			return s
-		}
-	}
-	return kind
 }
 
 // openAIFunction reads the object with the name of the tool and the text that the
@@ -365,8 +359,11 @@ func (d *decoder) openAIPart(v strictjson.Value, path string) history.Block {
 	kind, ok := typ.Text()
 	switch {
 	case !there:
+		before := d.count()
 		d.object(v, path, []string{"type"}, func(string, strictjson.Value) bool { return false })
-		d.fault(v, path+".type", "is missing")
+		if d.count() == before { // it does not stand there in another case either
+			d.fault(v, path+".type", "is missing")
+		}
 		return history.Block{}
 	case !ok:
 		d.fault(typ, path+".type", "must be a string")
@@ -394,6 +391,7 @@ func (d *decoder) openAIPart(v strictjson.Value, path string) history.Block {
 		}
 		part = history.Text(d.text(value, path+".text", 0, 0))
 		part.Extra = rest.value()
+		d.refuseCarriers(v, path, part.Extra)
 		return part
 	case "image_url":
 		return d.openAIImage(v, value, path, rest)
@@ -407,6 +405,9 @@ func (d *decoder) openAIPart(v strictjson.Value, path string) history.Block {
 		d.openAIFile(v, value, path)
 	}
 	part.Opaque = v.Compact()
+	if history.ClientTool(v) {
+		d.fault(v, path, "calls stand in tool_calls and results in tool messages, not among the parts")
+	}
 	return part
 }
 
@@ -435,7 +436,9 @@ func (d *decoder) openAIImage(v, value strictjson.Value, path string, rest extra
 	case inline(b.URL):
 		d.fault(value, path+".image_url.url", "inline image data is not supported yet: give a url")
 	}
+	d.refuseCarriers(v, path, rest.value())
 	if level != nil {
+		d.refuseCarriers(value, path+".image_url", level.value())
 		rest.add("image_url", level.value())
 	}
 	b.Extra = rest.value()

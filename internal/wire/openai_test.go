@@ -60,7 +60,7 @@ func TestOpenAIFaultsAreAllTold(t *testing.T) {
 		{"function_call of nothing", `{"role":"assistant","function_call":{}}`, "messages[0].function_call.name messages[0].function_call.arguments"},
 
 		{"part that is no object", part(`"x"`), "messages[0].content[0]"},
-		{"part without a type", part(`{"text":"x"},{"Type":"text"}`), "messages[0].content[0].type messages[0].content[1].type! messages[0].content[1].type"},
+		{"part without a type", part(`{"text":"x"},{"Type":"text"}`), "messages[0].content[0].type messages[0].content[1].type!"},
 		{"part of a type that is no string", part(`{"type":1}`), "messages[0].content[0].type"},
 		{"text without text", part(`{"type":"text"},{"type":"text","text":null}`), "messages[0].content[0].text messages[0].content[1].text"},
 		{"text in another case", part(`{"type":"text","text":"a","Text":"b"}`), "messages[0].content[0].text!"},
@@ -135,31 +135,66 @@ func TestWhatMeansTheSameIsWrittenInOneWay(t *testing.T) {
 	}
 }
 
-// A call of a type unknown here must be seen by the rules for its tool.
-func TestACallOfAnyTypeIsACall(t *testing.T) {
-	for _, tt := range []struct{ item, name, arguments string }{
-		{`{"id":"c","type":"mcp","mcp":{"name":"pay","to":"x"}}`, "pay", `{"mcp":{"name":"pay","to":"x"}}`},
-		{`{"id":"c","type":"mcp","name":"pay","function":{"name":"other"}}`, "pay", `{"name":"pay","function":{"name":"other"}}`},
-		{`{"id":"c","type":"x","function":{"name":"pay","arguments":"{}"}}`, "pay", `{"function":{"name":"pay","arguments":"{}"}}`},
-		{`{"id":"c","type":"web_search","query":"q"}`, "web_search", `{"query":"q"}`},
-		{`{"id":"c","type":"shell"}`, "shell", `{}`},
+// Where a call of a type unknown here names its tool nobody knows, and a wrong guess
+// would let it pass by a rule.
+func TestACallOfAnyTypeIsACallWithoutAName(t *testing.T) {
+	for _, tt := range []struct{ item, arguments string }{
+		{`{"id":"c","type":"mcp","mcp":{"name":"pay","to":"x"}}`, `{"mcp":{"name":"pay","to":"x"}}`},
+		{`{"id":"c","type":"mcp","name":"open","function":{"name":"pay"}}`, `{"name":"open","function":{"name":"pay"}}`},
+		{`{"id":"c","type":"web_search","query":"q"}`, `{"query":"q"}`},
+		{`{"id":"c","type":"Function","Function":null,"x":{"name":"pay"}}`, ""},
+		{`{"id":"c","type":"shell"}`, `{}`},
 	} {
-		msgs := decodeAppend(t, OpenAI, `[{"role":"assistant","tool_calls":[`+tt.item+`]}]`)
+		a, err := DecodeAppend(OpenAI, []byte(`{"messages":[{"role":"assistant","tool_calls":[`+tt.item+`]}]}`), 0)
+		if err != nil {
+			if tt.arguments != "" {
+				t.Errorf("%s: %v", tt.item, err)
+			}
+			continue
+		}
+		msgs := a.Messages
 		b := msgs[0].Content[0]
-		if b.Type != history.ToolCall || b.Name != tt.name || string(b.Arguments) != tt.arguments {
-			t.Errorf("%s: %s %q with %s, want a call of %q with %s", tt.item, b.Type, b.Name, b.Arguments, tt.name, tt.arguments)
+		if b.Type != history.ToolCall || b.Name != "" || string(b.Arguments) != tt.arguments {
+			t.Errorf("%s: %s %q with %s, want a call without a name with %s", tt.item, b.Type, b.Name, b.Arguments, tt.arguments)
 		}
 		// What stands in place of withheld arguments goes where every client looks for arguments.
 		b.Arguments, b.Redacted = history.WithheldArguments("wallet"), &history.Redaction{Category: "wallet", Reason: "r"}
 		msgs[0].Content = []history.Block{b}
-		want := `[{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"` + tt.name +
-			`","arguments":"{\"_withheld\":\"wallet\"}"}}]}]`
+		want := `[{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"",` +
+			`"arguments":"{\"_withheld\":\"wallet\"}"}}]}]`
 		for _, p := range []Purpose{ForModel, ForExport} {
 			if got := encode(OpenAI, msgs, p); got != want {
 				t.Errorf("withheld: got %s\nwant %s", got, want)
 			}
 		}
 	}
+}
+
+// What other formats carry calls in is refused wherever it could be kept unread.
+func TestUnknownMembersThatCarryCallsAreRefused(t *testing.T) {
+	for _, tt := range []struct{ msg, want string }{
+		{`{"role":"assistant","content":"x","toolCalls":[{"x":1}]}`, "messages[0]"},
+		{`{"role":"user","content":"x","TOOL-USES":1}`, "messages[0]"},
+		{`{"role":"assistant","content":"x","additional_kwargs":{"a":1,"tool_calls":[{}]}}`, "messages[0]"},
+		{`{"role":"tool","tool_call_id":"c","content":"x","function_response":{"a":1}}`, "messages[0]"},
+		{`{"role":"user","content":[{"type":"text","text":"x","tool_calls":[1]}]}`, "messages[0].content[0]"},
+		{`{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://e.example","parts":[1]},"toolUse":1}]}`,
+			"messages[0].content[0] messages[0].content[0].image_url"},
+		{`{"role":"user","content":[{"type":"x","functionCall":{"name":"f"}}]}`, "messages[0].content[0]"},
+		{`{"role":"user","content":[{"type":"x","content":[{"type":"tool_use"}]}]}`, "messages[0].content[0]"},
+		{`{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"","tool_calls":[1]},"tool_use":{"a":1}}]}`,
+			"messages[0].tool_calls[0] messages[0].tool_calls[0].function"},
+		{`{"role":"assistant","function_call":{"name":"f","arguments":"","tool_calls":[1]}}`, "messages[0].function_call"},
+	} {
+		_, err := DecodeAppend(OpenAI, []byte(`{"messages":[`+tt.msg+`]}`), 0)
+		if err == nil {
+			t.Errorf("%s is taken in", tt.msg)
+		} else if got := told(t, err); got != tt.want {
+			t.Errorf("%s: faults at %q, want %q", tt.msg, got, tt.want)
+		}
+	}
+	silent := `[{"role":"assistant","content":[{"type":"text","text":"x","tool_use":null},{"type":"x","tool_calls":[]}],"toolCalls":[],"additional_kwargs":{"tool_calls":[],"a":1},"parts":""}]`
+	sameJSON(t, encode(OpenAI, decodeAppend(t, OpenAI, silent), ForExport), silent)
 }
 
 // Extra comes from native clients, too: whatever is in it, the result is strict
