@@ -52,8 +52,8 @@ func (s *server) importDocument(x *exchange, r *http.Request) error {
 		return err
 	}
 	d, err := wire.DecodeDocument(format, media == "application/x-ndjson", body, s.limits.Message)
-	if err != nil {
-		return invalidHistory(err)
+	if err != nil && !errors.As(err, &doc.Faults) {
+		return err
 	}
 	doc.Messages, doc.CreatedAt, doc.Categories = d.Messages, d.CreatedAt, d.Categories
 	done, err := s.pipeline.Import(r.Context(), c, doc)

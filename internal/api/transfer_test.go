@@ -113,6 +113,10 @@ func TestFaultsOfADocumentAreToldAtOnce(t *testing.T) {
 		{"a version of another type", `{"version":"1","type":"historyd.history","messages":[]}`, []string{"version"}},
 		{"messages that are no list", `{"version":1,"type":"historyd.history","messages":{}}`, []string{"messages"}},
 		{"bad messages", doc(`{"role":"king","content":"x"},{"role":"user","content":[{"type":"x"}]},{"role":"user","content":"x","at":"yesterday"}`), []string{"messages[0].role", "messages[1].content[0].type", "messages[2].at"}},
+		{"of shape, and of the whole", doc(`{"id":"a","role":"user","content":"x"},{"role":"assistant","content":[{"type":"tool_call","id":"c","name":"f","arguments":{}}]},
+			{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"x"}]},{"role":"king","content":"x"},{"role":"assistant","content":"x"},
+			{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"x"},{"type":"tool_result","content":"x"}]},{"id":"a","role":"user","content":"x"}`),
+			[]string{"messages[3].role", "messages[5].content[1].call_id", "messages[5].content[0]", "messages[6]"}},
 		{"twice the same id, and an orphan", doc(`{"id":"a","role":"user","content":"x"},{"id":"a","role":"user","content":"x"},{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"canary"}]}`), []string{"messages[1]", "messages[2].content[0]"}},
 	} {
 		got := d.post("ann", importToX, tt.body)
@@ -158,6 +162,32 @@ func TestAnImportKeepsWhatTheFileSaysAndNobodysScope(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	want(t, d.get("ann", "/v1/conversations/another"), 404, "not_found")
+}
+
+// What an export says of tools must not make its import withhold what was kept.
+func TestAnExportIsNoStricterThanItsRecord(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	for _, turn := range []struct{ id, category string }{{"c1", `"*":"general"`}, {"c0", `"tx":"wallet"`}} {
+		want(t, d.post("ann", turns, fmt.Sprintf(`{"messages":[{"role":"assistant","content":[{"type":"tool_call","id":%q,"name":"tx","arguments":{"a":"value"}}]},
+			{"role":"tool","content":[{"type":"tool_result","call_id":%q,"content":"result"}]}],"tool_categories":{%s}}`, turn.id, turn.id, turn.category)), 201, "")
+	}
+	out := d.get("ann", "/v1/conversations/x/export")
+	if !strings.Contains(out.body, `"tx": "general"`) || strings.Count(out.body, `"value"`) != 1 || strings.Count(out.body, "_withheld") != 1 {
+		t.Fatalf("export: %s", out.body)
+	}
+	in := d.post("bob", "/v1/conversations/y/import", out.body)
+	if in.body != `{"imported":4,"skipped":[],"repaired":[],"last_seq":4}` {
+		t.Errorf("import: %s", in.body)
+	}
+	back := d.get("bob", "/v1/conversations/y/export")
+	if a, b := own.ReplaceAllString(out.body, ""), own.ReplaceAllString(back.body, ""); a != b {
+		t.Errorf("the value changed\n%s\n%s", a, b)
+	}
+	// A result that comes late for the withheld call is withheld, whatever the import said.
+	want(t, d.post("bob", "/v1/conversations/y/turns", `{"messages":[{"role":"tool","content":[{"type":"tool_result","call_id":"c0","content":"canary"}]}]}`), 201, "")
+	if got := d.get("bob", "/v1/conversations/y/messages").body; strings.Contains(got, "canary") {
+		t.Errorf("a late result is kept: %s", got)
+	}
 }
 
 func TestImportsOfTheSameFileOrALongerOne(t *testing.T) {

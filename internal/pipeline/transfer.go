@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"strconv"
 	"time"
 
@@ -23,8 +22,11 @@ type Document struct {
 	Categories map[string]string // of tools, as in Turn
 	CreatedAt  time.Time         // zero means unknown; only a new record takes it
 	Mode       history.ImportMode
-	Repair     bool   // drop what cannot be right instead of refusing the document
-	Key        string // idempotency key; none when empty
+	Repair     bool // drop what cannot be right instead of refusing the document
+	// Faults are what its reader found wrong. Such a document is not imported: what
+	// else is wrong with its messages is told, too.
+	Faults *history.Faults
+	Key    string // idempotency key; none when empty
 }
 
 // Imported tells what became of a document.
@@ -110,6 +112,9 @@ func (p *Pipeline) admit(d Document) (kept projection.Kept, positions []int, tol
 		placed[i] = m
 	}
 	var faults history.Faults
+	if d.Faults != nil {
+		faults = *d.Faults
+	}
 	checked, repaired := projection.CheckHistory(placed, d.Repair, &faults)
 	if err := faults.Err(); err != nil {
 		return kept, nil, told, fmt.Errorf("check: %w", err)
@@ -191,14 +196,14 @@ type Export struct {
 	Summary *Summary
 	view    history.View
 
-	lastNote   jsontext.Value
-	categories map[string]string
+	lastNote jsontext.Value
+	said     *projection.Said
 }
 
 // Categories returns what agents said of their tools with the messages that Records
-// has yielded so far; an import takes it, and so withholds no more than they did.
-// Where they said different things of one tool, the last holds.
-func (e *Export) Categories() map[string]string { return e.categories }
+// has yielded so far; an import takes it, and so withholds no more of them than is
+// withheld now. Where they said different things of one tool, the mildest holds.
+func (e *Export) Categories() map[string]string { return e.said.Categories() }
 
 // Damage tells what of the conversation could not be read so far; nil when nothing was.
 func (e *Export) Damage() *history.Damage { return e.view.Damage() }
@@ -212,10 +217,7 @@ func (e *Export) remember(v jsontext.Value) error {
 	if err != nil {
 		return err
 	}
-	if e.categories == nil && len(n.Categories) > 0 {
-		e.categories = map[string]string{}
-	}
-	maps.Copy(e.categories, n.Categories)
+	e.said.Add(n.Categories)
 	return nil
 }
 
@@ -225,7 +227,7 @@ func (p *Pipeline) Export(ctx context.Context, c Conversation) (*Export, error) 
 	if err != nil {
 		return nil, fmt.Errorf("view: %w", err)
 	}
-	e := &Export{State: view.State(), view: view}
+	e := &Export{State: view.State(), view: view, said: p.policy.Load().Said()}
 	if !e.State.Exists() {
 		view.Close()
 		return nil, fmt.Errorf("export: %w", history.ErrNotFound)

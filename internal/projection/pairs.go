@@ -112,7 +112,8 @@ func (c *checker) content(pairs *pairing, message int, blocks []history.Block) [
 		case history.ToolCall:
 			pairs.call(message, b)
 		case history.ToolResult:
-			if pairs.answer(b.CallID) == nil {
+			// A result without an id is wrong by itself, which its reader has told.
+			if b.CallID != "" && pairs.answer(b.CallID) == nil {
 				c.wrong(fmt.Sprintf("messages[%d].content[%d]", message, j), CodeOrphanResult, "no unanswered earlier call has this id")
 				dropped = true
 				continue

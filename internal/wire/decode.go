@@ -72,6 +72,8 @@ func DecodeAppend(f Format, body []byte, maxMessage int64) (Append, error) {
 // DecodeDocument reads a conversation to import: in native form a whole export, in
 // OpenAI form a list of messages or an object that has one as messages; with
 // ndjson, and always in JSONL, one message a line. Errors are as in DecodeAppend.
+// Beside *history.Faults it returns what it made out, each message in its place, so
+// that whoever looks at the whole can add what else is wrong; it is good for nothing else.
 func DecodeDocument(f Format, ndjson bool, body []byte, maxMessage int64) (Document, error) {
 	if !f.Documents() {
 		return Document{}, ErrUnsupported
@@ -93,10 +95,10 @@ func DecodeDocument(f Format, ndjson bool, body []byte, maxMessage int64) (Docum
 			doc = d.nativeDocument(v)
 		}
 	}
-	if err := d.err(); err != nil {
-		return Document{}, err
+	if d.tooLarge != nil {
+		return Document{}, d.tooLarge
 	}
-	return doc, nil
+	return doc, d.faults.Err()
 }
 
 // decoder reads messages of one format through one door.
