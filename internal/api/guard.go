@@ -19,10 +19,12 @@ import (
 // place for it.
 func (s *server) admit(x *exchange, r *http.Request) error {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if _, unix := local.(*net.UnixAddr); !unix {
-		if err := s.checkOrigin(r, port(local)); err != nil {
-			return err
+	if _, unix := local.(*net.UnixAddr); unix {
+		if len(r.Header["Origin"]) > 0 {
+			return newProblem("forbidden_origin") // no page has a socket for its origin
 		}
+	} else if err := s.checkOrigin(r, port(local)); err != nil {
+		return err
 	}
 	if tokenInURL(r.URL.RawQuery) {
 		return newProblem("token_in_url")
@@ -46,9 +48,9 @@ func port(a net.Addr) int {
 }
 
 // checkOrigin refuses what a web page in somebody's browser could send, whatever
-// name it resolved to this machine. A browser on a unix socket there is not.
+// name it resolved to this machine.
 func (s *server) checkOrigin(r *http.Request, port int) error {
-	if !s.ours(r.Host, port, r.TLS != nil) {
+	if !s.ours(r.Host, port, r.TLS != nil) || r.URL.User != nil {
 		return newProblem("forbidden_host")
 	}
 	for _, origin := range r.Header["Origin"] {

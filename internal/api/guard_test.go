@@ -264,7 +264,8 @@ func TestAUnixSocketKnowsItsPeers(t *testing.T) {
 		{"no header overrides", 1, "X-Uid: 4711\r\nX-Forwarded-User: peer\r\n", "unauthenticated"},
 		{"nobody", 65534, "", "unauthenticated"},
 		{"no credentials", 1<<32 - 1, "", "unauthenticated"},
-		{"any host will do here", uid, "Origin: http://x\r\n", `"id":"peer"`},
+		{"any host will do here", uid, "", `"id":"peer"`},
+		{"no page calls over a socket", uid, "Origin: http://x\r\n", "forbidden_origin"},
 	} {
 		peer.Store(tt.uid)
 		res := raw(t, "unix", path, "GET /v1/whoami HTTP/1.1\r\nHost: whatever\r\n"+tt.header+"Connection: close\r\n\r\n")
