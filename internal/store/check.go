@@ -235,9 +235,9 @@ func (k *chain) valid(n int, size int64) (void bool, end int64, behind chained, 
 		if h.after.Offset > size {
 			k.found(n, "damage", "is shorter than segment %d says", next)
 		}
-		size = min(size, h.after.Offset)
+		size, err = k.files.sealedEnd(n, h)
 	}
-	return false, size, h.prev, nil
+	return false, size, h.prev, err
 }
 
 // line checks one good line.

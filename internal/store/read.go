@@ -227,15 +227,16 @@ func (t *transcript) extent(snap *snapshot, n int) (next int, end int64, behind 
 	return next, end, h.prev, err
 }
 
-// backward yields the items before a place, the nearest first.
-func (t *transcript) backward(snap *snapshot, at place) iter.Seq2[placed, error] {
+// backward yields the items before a place, the nearest first. behind is what the line
+// at that place continues, if it is known.
+func (t *transcript) backward(snap *snapshot, at place, behind chained) iter.Seq2[placed, error] {
 	return func(yield func(placed, error) bool) {
 		numbers := t.upTo(snap)
 		i, found := slices.BinarySearch(numbers, at.Segment)
 		if !found {
 			i = len(numbers) - 1
 		}
-		end, behind := at.Offset, chained{}
+		end := at.Offset
 		for n := numbers[i]; ; {
 			if err := t.ours(n); err != nil {
 				yield(placed{}, err)
@@ -349,7 +350,7 @@ func (t *transcript) backwardFrom(snap *snapshot, seq int64) iter.Seq2[placed, e
 		if !snap.exists || seq <= 1 {
 			return
 		}
-		end := place{snap.seg, snap.off}
+		end, behind := place{snap.seg, snap.off}, chained{}
 		if seq <= snap.last {
 			for p, err := range t.forward(snap, seq) {
 				if err != nil {
@@ -361,13 +362,14 @@ func (t *transcript) backwardFrom(snap *snapshot, seq int64) iter.Seq2[placed, e
 					continue
 				}
 				end = place{p.segment, p.off}
+				behind.sum, behind.known = prevOf(p.raw)
 				if first < seq && !yield(p, nil) {
 					return
 				}
 				break
 			}
 		}
-		t.backward(snap, end)(yield)
+		t.backward(snap, end, behind)(yield)
 	}
 }
 

@@ -125,7 +125,7 @@ func (t *transcript) commitAt(at place) (*commit, error) {
 
 // commitBefore reads the nearest good line before a place.
 func (t *transcript) commitBefore(snap *snapshot, at place) (*commit, error) {
-	for it, err := range t.backward(snap, at) {
+	for it, err := range t.backward(snap, at, chained{}) {
 		if err != nil {
 			return nil, err
 		}
