@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,10 +16,13 @@ import (
 	"historyd/internal/identity"
 )
 
-// safeIDs is counterIDs for many goroutines.
+// safeIDs is counterIDs for many goroutines, and for those that come late.
 func safeIDs() func(string) string {
 	var n atomic.Int64
 	return func(after string) string {
+		if last, err := strconv.ParseInt(after, 10, 64); err == nil && last > n.Load() {
+			n.Store(last)
+		}
 		for {
 			if id := fmt.Sprintf("%026d", n.Add(1)); id > after {
 				return id
