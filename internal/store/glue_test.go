@@ -16,7 +16,10 @@ import (
 func TestCrashGluedLinesAreServedFromWhereverTheyAreRead(t *testing.T) {
 	t.Parallel()
 	const n = 1500
-	for _, size := range []int64{0, 100_000} {
+	for _, size := range []int64{100_000, 0} {
+		if size == 0 && raced && !thorough() {
+			break
+		}
 		fsys := crashfs.New()
 		s, err := Open(Options{FS: fsys, NewID: counterIDs(), SegmentBytes: size})
 		if err != nil {
