@@ -118,7 +118,7 @@ func TestStartOfAnotherProcess(t *testing.T) {
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	runtime.KeepAlive(s) // a lock that is collected is a lock given back
-	os.Exit(0) // without closing anything
+	os.Exit(0)           // without closing anything
 }
 
 func TestOfManyProcessesOneWins(t *testing.T) {
