@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -18,26 +17,13 @@ import (
 	"sync"
 	"testing"
 	"time"
-)
 
-var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "historyd-accept-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "historyd")
-	out, err := exec.Command("go", "build", "-o", path, "historyd/cmd/historyd").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build: %w: %s", err, out)
-	}
-	return path, nil
-})
+	"historyd/test/built"
+)
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if path, err := binary(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
-	}
+	built.Remove()
 	os.Exit(code)
 }
 
@@ -57,7 +43,7 @@ type daemon struct {
 
 func newDaemon(t *testing.T, env ...string) *daemon {
 	t.Helper()
-	path, err := binary()
+	path, err := built.Path()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"historyd/test/built"
 )
 
 // daemon is the built historyd on a loopback port.
@@ -30,7 +32,7 @@ type daemon struct {
 // startDaemon builds and starts the daemon on an empty data directory.
 func startDaemon(tb testing.TB) *daemon {
 	tb.Helper()
-	path, err := binary()
+	path, err := built.Path()
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -46,7 +48,7 @@ func startDaemon(tb testing.TB) *daemon {
 
 func (d *daemon) start(tb testing.TB) {
 	tb.Helper()
-	path, err := binary()
+	path, err := built.Path()
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -80,24 +82,9 @@ func (d *daemon) restart(tb testing.TB) {
 	d.start(tb)
 }
 
-var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "historyd-bench-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "historyd")
-	out, err := exec.Command("go", "build", "-o", path, "historyd/cmd/historyd").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build: %w: %s", err, out)
-	}
-	return path, nil
-})
-
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if path, err := binary(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
-	}
+	built.Remove()
 	os.Exit(code)
 }
 
