@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"path"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -17,18 +19,23 @@ var script = []step{
 	appends("a", "1", 1, true),
 	appends("a", "2", 3, false),
 	takes("b", "3", 5, history.Create),
+	shows("b"),
 	groups("a", "g4", 3),
 	shows("a"),
 	appends("b", "5", 1, true),
 	takes("b", "6", 3, history.Extend),
+	shows("b"),
 	takes("b", "6", 3, history.Extend),
 	appends("a", "7", 2, true),
 	shows("b"),
 	clears("a"),
+	shows("a"),
 	appends("a", "8", 1, true),
 	takes("b", "9", 2, history.Replace),
+	shows("b"),
 	appends("c", "10", 1, false),
 	clears("c"),
+	shows("c"),
 	appends("c", "11", 2, true),
 	restarts,
 	appends("a", "12", 1, false),
@@ -36,6 +43,7 @@ var script = []step{
 	shows("c"),
 	clears("b"),
 	appends("c", "14", 1, true),
+	shows("c"),
 }
 
 var faults = []error{syscall.ENOSPC, syscall.EIO, syscall.EMFILE, syscall.EROFS}
@@ -244,6 +252,82 @@ func TestCrashNotWhenTheDiskHeals(t *testing.T) {
 		w.after(rng, fsys.Crash(rng))
 		return fsys.Reached()
 	})
+}
+
+// TestCrashWhatIsShownAfterAFailureStays ends each script at its first failure, lets
+// the disk heal, reads anew what the failure may have left, and cuts the power.
+func TestCrashWhatIsShownAfterAFailureStays(t *testing.T) {
+	t.Parallel()
+	faultsAt(t, false, func(at int, how crashfs.How, fault error, sticky bool) bool {
+		w := newWorld(t, fmt.Sprintf("operation %d fails %s with %q, sticky %t, and what is left is read", at, how, fault, sticky))
+		fsys := crashfs.New()
+		fsys.CountReads = false
+		s, err := start(fsys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, conversation := range []string{"x", "y", "z"} {
+			w.must(s, appends(conversation, "1", 1, false))
+		}
+		fsys.FailAt(fsys.Ops()+at, how, fault, sticky)
+		for _, step := range script {
+			if step.do == nil || step.do(w, s.Log(ann, step.conversation)) == nil {
+				continue
+			}
+			fsys.Heal()
+			for _, conversation := range []string{"x", "y", "z"} { // so that nothing else is open
+				w.must(s, shows(conversation))
+			}
+			w.must(s, shows(step.conversation))
+			w.must(s, shows(step.conversation))
+			break
+		}
+		reached := fsys.Reached()
+		w.after(rng(at), fsys.Crash(rng(at)))
+		return reached
+	})
+}
+
+// TestCrashOperationsAreInOrder looks at what no power cut shows: what is done before
+// what, in case a file system keeps less than the one of these tests.
+func TestCrashOperationsAreInOrder(t *testing.T) {
+	t.Parallel()
+	b := newBook(t, 2)
+	dir := path.Dir(b.files["a"])
+	ops := func(do func(l history.Log)) string {
+		fsys := b.closed.Kill()
+		s := mustOpen(t, fsys)
+		l := s.Log(ann, "a")
+		texts(t, l)
+		var done []string
+		failed := false
+		fsys.FailWhen(func(op crashfs.Op) error {
+			name := strings.NewReplacer(dir, "conversation", path.Dir(dir), "caller").Replace(op.Name)
+			if i := strings.Index(name, trashName+"/"); i >= 0 {
+				name = "grave"
+			}
+			if op.Kind != "ReadDir" && op.Kind != "List" && op.Kind != "ReadAt" {
+				done = append(done, op.Kind+" "+path.Base(name))
+			}
+			if op.Kind == "WriteAt" && !failed {
+				failed = true
+				return syscall.ENOSPC
+			}
+			return nil
+		})
+		do(l)
+		fsys.Heal()
+		_ = s.Close()
+		return strings.Join(done, ", ")
+	}
+	cleared := ops(func(l history.Log) { _ = l.Clear(t.Context()) })
+	if want := "Rename conversation, SyncDir caller, SyncDir trash, Remove grave, Remove grave, Remove grave, SyncDir trash"; cleared != want {
+		t.Errorf("a clear does %s; want %s", cleared, want)
+	}
+	failed := ops(func(l history.Log) { _, _ = l.Append(t.Context(), batch("more")) })
+	if want := "Open 00000001.jsonl, WriteAt 00000001.jsonl, Truncate 00000001.jsonl, Sync 00000001.jsonl"; failed != want {
+		t.Errorf("an append that the disk has no room for does %s; want %s", failed, want)
+	}
 }
 
 // TestCrashRandomScripts lets several processes after one another do anything, each

@@ -168,6 +168,7 @@ func TestCrashDamageInTheMiddleHidesNothingElse(t *testing.T) {
 		{"two lines glued by a letter", join(l[0], bare(1), []byte("x"), l[2], l[3], l[4]), all, 0},
 		{"the last lines glued by NULs", join(l[0], l[1], l[2], bare(3), []byte("\x00\x00"), l[4]), all, 0},
 		{"every line glued to the next", join(bare(0), []byte("x"), bare(1), []byte("y"), bare(2), []byte("z"), bare(3), []byte{0xff}, l[4]), all, 0},
+		{"a line of another record in the place of one", join(l[0], l[1], stranger(t, l[2]), l[3], l[4]), []string{all[0], "2:stranger", all[2], all[3]}, 0},
 		{"a line that is missing", join(l[0], l[1], l[3], l[4]), slices.Delete(slices.Clone(all), 1, 2), 1},
 		{"no header", join(l[1], l[2], l[3], l[4]), all, 0},
 		{"text between lines", join(l[0], l[1], []byte("hello\n\nworld\n"), l[2], l[3], l[4]), all, 0},
@@ -199,12 +200,29 @@ func TestCrashDamageInTheMiddleHidesNothingElse(t *testing.T) {
 	}
 }
 
+// stranger is a line as valid as the one given, of a record that went another way.
+func stranger(t *testing.T, line []byte) []byte {
+	c, err := parseCommit(bytes.TrimSuffix(line, []byte("\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := user("stranger")
+	m.Seq, m.ID = c.First, c.ID
+	c.Messages, c.Prev = history.AppendMessage(nil, &m), c.Prev+1
+	forged, _ := appendFrame(nil, c.payload(nil))
+	return forged
+}
+
 func TestCrashLinesWithoutANewlineAreWhole(t *testing.T) {
 	t.Parallel()
 	b := newBook(t, 3)
 	text := b.text("a")
 	joined := bytes.ReplaceAll(text, []byte("\n"), nil)
-	b.recovered("no newline anywhere", b.broken("a", joined), b.want["a"], false)
+	fsys := b.broken("a", joined)
+	mustCheck(t, fsys)
+	if told, found := b.goesOn("no newline anywhere", fsys, b.want["a"]); told != nil || len(found) > 0 {
+		t.Errorf("damage %+v, check finds %v", told, found)
+	}
 }
 
 // forge writes lines with good checksums, seq by seq, as a writer without a lock would have.

@@ -164,6 +164,13 @@ func (b *book) recovered(what string, fsys *crashfs.FS, want []string, torn bool
 	if told != nil || len(found) > 0 {
 		b.t.Fatalf("%s: after an append there is damage %+v, check finds %v", what, told, found)
 	}
+	for name, text := range fsys.Files() {
+		for _, line := range bytes.SplitAfter(text, []byte("\n")) {
+			if _, ok := frameIs(bytes.TrimSuffix(line, []byte("\n"))); strings.HasSuffix(name, ".jsonl") && len(line) > 0 && !ok {
+				b.t.Fatalf("%s: in %s there is %q", what, name, line)
+			}
+		}
+	}
 	if aside := quarantined(fsys); (aside != "") != torn {
 		b.t.Fatalf("%s: torn is %t, put aside is %q", what, torn, aside)
 	}
