@@ -172,3 +172,48 @@ func TestCrashAFailedSyncIsNotRepeated(t *testing.T) {
 		mustCheck(t, fsys)
 	}
 }
+
+// TestCrashAHalfOfAGroupThatIsShownStays has room for the first of two lines, and a disk
+// that cannot cut the half of the second.
+func TestCrashAHalfOfAGroupThatIsShownStays(t *testing.T) {
+	t.Parallel()
+	b := newBook(t, 2)
+	fsys := b.closed.Kill()
+	s, err := Open(Options{FS: fsys, NewID: safeIDs(), OpenFiles: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := s.acquire(t.Context(), transcriptKey{ann, "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fsys.SetCapacity(used(fsys) + 700)
+	fsys.FailWhen(func(op crashfs.Op) error {
+		if op.Kind == "Truncate" {
+			return syscall.EIO
+		}
+		return nil
+	})
+	group := []*pending{{batch: batch("first")}, {batch: batch("second")}}
+	if err := tr.change.lock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tr.commitGroup(group)
+	tr.change.unlock()
+	s.release(tr)
+	if group[0].err == nil || group[1].err == nil {
+		t.Fatal("the group went through")
+	}
+	fsys.Heal()
+	fsys.SetCapacity(-1)
+	wantContent(t, "another conversation", s.Log(ann, "b"), b.want["b"])
+	s.reading.Wait()
+	want := append(slices.Clone(b.want["a"]), "3:first")
+	wantContent(t, "what is left", s.Log(ann, "a"), want)
+	for seed := range 10 {
+		next := fsys.Crash(rng(seed))
+		again := mustOpen(t, next)
+		wantContent(t, "after a power cut", again.Log(ann, "a"), want)
+		_ = again.Close()
+	}
+}

@@ -121,8 +121,9 @@ func TestStartOfAnotherProcess(t *testing.T) {
 	os.Exit(0)           // without closing anything
 }
 
+// It is not parallel: a process that is being forked holds, for a moment, the locks of
+// all tests.
 func TestOfManyProcessesOneWins(t *testing.T) {
-	t.Parallel()
 	dir := privateDir(t)
 	for round := range 3 {
 		const n = 4
