@@ -183,7 +183,7 @@ func faultsAt(t *testing.T, reads bool, fn func(at int, how crashfs.How, fault e
 	for _, sticky := range []bool{false, true} {
 		for _, how := range []crashfs.How{crashfs.Before, crashfs.After, crashfs.Short} {
 			// Another of the operations in each of the combinations, where there is not time for all.
-			skip := stride(6)
+			skip := stride(11)
 			for at, reached := int(how)%skip, true; reached; at += skip {
 				if reads && how == crashfs.Short {
 					break

@@ -125,8 +125,8 @@ func TestStartOfAnotherProcess(t *testing.T) {
 // all tests.
 func TestOfManyProcessesOneWins(t *testing.T) {
 	dir := privateDir(t)
-	for round := range 3 {
-		const n = 4
+	for round := range 2 {
+		const n = 3
 		var ends []io.Closer
 		var commands []*exec.Cmd
 		var outputs []*bufio.Scanner
