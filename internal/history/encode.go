@@ -1,7 +1,10 @@
 package history
 
 import (
+	"bytes"
+	"encoding/base64"
 	"encoding/json/jsontext"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -28,7 +31,13 @@ func AppendString(dst []byte, s string) []byte {
 
 // AppendMessage appends the message as one line of compact JSON, its members in a
 // fixed order. It is the native form, and the form on disk.
-func AppendMessage(dst []byte, m *Message) []byte {
+func AppendMessage(dst []byte, m *Message) []byte { return appendMessage(dst, m, false) }
+
+// AppendInline is AppendMessage with the bytes of attachments that are at hand in
+// place of their names, as a self-contained document has them.
+func AppendInline(dst []byte, m *Message) []byte { return appendMessage(dst, m, true) }
+
+func appendMessage(dst []byte, m *Message, inline bool) []byte {
 	o := openObject(dst)
 	o.text("id", m.ID)
 	o.text("client_id", m.ClientID)
@@ -46,28 +55,48 @@ func AppendMessage(dst []byte, m *Message) []byte {
 	o.text("provider", m.Provider)
 	o.text("status", string(m.Status))
 	o.name("content")
-	o.dst = appendBlocks(o.dst, m.Content)
+	o.dst = appendBlocks(o.dst, m.Content, inline)
 	o.raw("usage", m.Usage)
 	o.raw("metadata", m.Metadata)
 	o.flag("synthetic", m.Synthetic)
 	o.flag("imported", m.Imported)
+	if f := m.Forked; f != nil {
+		o.name("forked_from")
+		in := openObject(o.dst)
+		in.always("conversation", f.Conversation)
+		in.always("id", f.ID)
+		in.int("seq", f.Seq)
+		o.dst = in.close()
+	}
 	o.raw("extra", m.Extra)
+	o.flag("rewound", m.Rewound)
 	return o.close()
 }
 
-func appendBlocks(dst []byte, blocks []Block) []byte {
+// MarkRewound returns a message that AppendMessage wrote, marked as rewound.
+func MarkRewound(raw jsontext.Value) jsontext.Value {
+	const mark = `,"rewound":true}`
+	if bytes.HasSuffix(raw, []byte(mark)) {
+		return raw
+	}
+	return append(slices.Clip(raw[:len(raw)-1]), mark...)
+}
+
+func appendBlocks(dst []byte, blocks []Block, inline bool) []byte {
 	dst = append(dst, '[')
 	for i := range blocks {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = AppendBlock(dst, &blocks[i])
+		dst = appendBlock(dst, &blocks[i], inline)
 	}
 	return append(dst, ']')
 }
 
 // AppendBlock appends one block as AppendMessage does.
-func AppendBlock(dst []byte, b *Block) []byte {
+func AppendBlock(dst []byte, b *Block) []byte { return appendBlock(dst, b, false) }
+
+func appendBlock(dst []byte, b *Block, inline bool) []byte {
 	o := openObject(dst)
 	o.text("type", string(b.Type))
 	switch b.Type {
@@ -91,15 +120,18 @@ func AppendBlock(dst []byte, b *Block) []byte {
 		if b.Plain && len(b.Content) == 1 {
 			o.dst = AppendString(o.dst, b.Content[0].Text)
 		} else {
-			o.dst = appendBlocks(o.dst, b.Content)
+			o.dst = appendBlocks(o.dst, b.Content, inline)
 		}
 		o.name("is_error")
 		o.dst = strconv.AppendBool(o.dst, b.IsError)
 	case ImageBlock, DocumentBlock, AudioBlock:
 		o.text("media_type", b.MediaType)
-		o.text("data", b.Data)
 		o.text("url", b.URL)
-		o.text("attachment", b.Attachment)
+		if inline && b.Data != nil {
+			o.base64("data", b.Data)
+		} else {
+			o.text("attachment", b.Attachment)
+		}
 		o.text("filename", b.Filename)
 	case OpaqueBlock:
 		o.text("provider", b.Provider)
@@ -154,6 +186,13 @@ func (o *object) text(name, s string) {
 	if s != "" {
 		o.always(name, s)
 	}
+}
+
+func (o *object) base64(name string, data []byte) {
+	o.name(name)
+	o.dst = append(o.dst, '"')
+	o.dst = base64.StdEncoding.AppendEncode(o.dst, data)
+	o.dst = append(o.dst, '"')
 }
 
 func (o *object) int(name string, n int64) {

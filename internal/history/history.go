@@ -76,8 +76,19 @@ type Message struct {
 
 	Synthetic bool // made by the server, not said by anybody
 	Imported  bool
+	Forked    *Forked // where it was copied from; nil when it was said here
 
 	Extra jsontext.Value // an object of the members that historyd does not know; nil when there were none
+
+	// Rewound messages are in the record and no part of the conversation any more.
+	Rewound bool
+}
+
+// Forked names the message that another one is a copy of.
+type Forked struct {
+	Conversation string
+	ID           string
+	Seq          int64
 }
 
 // A Block is one part of a message. Which fields count depends on Type; the table
@@ -101,9 +112,9 @@ type Block struct {
 	Encrypted string // thinking
 
 	MediaType  string // image, document, audio; with one of the next three
-	Data       string // base64
-	URL        string
-	Attachment string // sha256:…
+	Attachment string // the bytes are kept as, see AttachmentOf
+	Data       []byte // the bytes of Attachment, where they are at hand; a record names them only
+	URL        string // as given
 	Filename   string
 
 	Provider string         // opaque

@@ -59,7 +59,8 @@ func (p *parser) fault(v strictjson.Value, path, detail string, args ...any) {
 
 var messageMembers = []string{
 	"id", "client_id", "seq", "at", "tz_assumed", "role", "kind", "model", "provider", "status",
-	"content", "usage", "metadata", "synthetic", "imported", "redacted", "truncated", "extra",
+	"content", "usage", "metadata", "synthetic", "imported", "forked_from",
+	"redacted", "truncated", "extra", "rewound",
 }
 
 func (p *parser) message(v strictjson.Value, path string) Message {
@@ -103,6 +104,10 @@ func (p *parser) message(v strictjson.Value, path string) Message {
 			m.Synthetic = p.bool(v, at)
 		case "imported":
 			m.Imported = p.bool(v, at)
+		case "forked_from":
+			m.Forked = p.forked(v, at)
+		case "rewound":
+			m.Rewound = p.bool(v, at)
 		}
 	})
 	p.refuseForeign(m.Extra, v, path)
@@ -137,7 +142,8 @@ func (p *parser) settle(m *Message, v strictjson.Value, path string) {
 		if m.ID != "" {
 			m.ClientID = m.ID
 		}
-		m.ID, m.Seq, m.At, m.TZAssumed, m.Synthetic, m.Imported = "", 0, time.Time{}, false, false, false
+		m.ID, m.Seq, m.At, m.TZAssumed = "", 0, time.Time{}, false
+		m.Synthetic, m.Imported, m.Forked, m.Rewound = false, false, nil, false
 		for i := range m.Content {
 			b := &m.Content[i]
 			b.Redacted, b.Truncated, b.Synthetic = nil, nil, false

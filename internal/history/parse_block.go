@@ -5,7 +5,6 @@ import (
 	"encoding/json/jsontext"
 	"fmt"
 	"slices"
-	"strings"
 
 	"historyd/internal/strictjson"
 )
@@ -104,7 +103,7 @@ func (p *parser) blockMember(b *Block, name string, v strictjson.Value, path str
 	case "url":
 		b.URL = p.text(v, path, 1, 0)
 	case "attachment":
-		b.Attachment = p.text(v, path, 1, maxTag)
+		p.attachment(b, v, path)
 	case "filename":
 		b.Filename = p.text(v, path, 0, maxID)
 	case "provider":
@@ -113,7 +112,7 @@ func (p *parser) blockMember(b *Block, name string, v strictjson.Value, path str
 		if b.Type == OpaqueBlock {
 			b.Opaque = v.Compact()
 		} else {
-			b.Data = p.text(v, path, 1, 0)
+			p.data(b, v, path)
 		}
 	case "truncated":
 		b.Truncated = p.truncation(v, path)
@@ -136,14 +135,7 @@ func (p *parser) settleBlock(b *Block, seen map[string]bool, v strictjson.Value,
 			}
 		}
 	case ImageBlock, DocumentBlock, AudioBlock:
-		switch {
-		case seen["data"] || strings.HasPrefix(strings.ToLower(b.URL), "data:"):
-			p.fault(v, path, "inline %s data is not supported yet: give a url", b.Type)
-		case seen["attachment"]:
-			p.fault(v, path, "attachments are not supported yet: give a url")
-		case !seen["url"]:
-			p.fault(v, path+".url", "is missing")
-		}
+		p.settleMedia(b, seen, v, path)
 	}
 }
 

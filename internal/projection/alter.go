@@ -1,7 +1,6 @@
 package projection
 
 import (
-	"encoding/base64"
 	"encoding/json/jsontext"
 	"slices"
 	"strings"
@@ -174,11 +173,7 @@ func (k *keeper) innerEchoes(s *scene, j int, b *history.Block) {
 	split := k.split(b)
 	content := make([]history.Block, 0, len(b.Content))
 	for i, c := range b.Content {
-		data, err := base64.StdEncoding.DecodeString(c.Data)
-		if err != nil {
-			data = nil
-		}
-		if k.repeats(s, j, string(c.Opaque), c.Provider, c.Data, string(data)) {
+		if k.repeats(s, j, string(c.Opaque), c.Provider, string(c.Data)) {
 			continue
 		}
 		k.dropClaims(s, j, &c)

@@ -108,7 +108,7 @@ func TestEchoesInEachCarrierOfAResult(t *testing.T) {
 		{"a URL", []history.Block{document(func(b *history.Block) { b.URL += "?p=hunter2&q" })}, []history.Block{document(func(b *history.Block) { b.URL += "?p=[withheld: wallet]&q" })}},
 		{"a file name, whole", []history.Block{document(func(b *history.Block) { b.Filename = "my hunter2.txt" })}, []history.Block{document(func(b *history.Block) { b.Filename = "[withheld: wallet]" })}},
 		{"a media type, whole", []history.Block{document(func(b *history.Block) { b.MediaType = "text/hunter2" })}, []history.Block{document(func(b *history.Block) { b.MediaType = "[withheld: wallet]" })}},
-		{"data", []history.Block{history.Text("ok"), document(func(b *history.Block) { b.URL, b.Data = "", "bXkgaHVudGVyMiE=" })}, []history.Block{history.Text("ok")}},
+		{"data", []history.Block{history.Text("ok"), document(func(b *history.Block) { b.URL, b.Data = "", []byte("my hunter2!") })}, []history.Block{history.Text("ok")}},
 		{"something opaque", []history.Block{{Type: history.OpaqueBlock, Provider: "p", Opaque: raw(`["hunter2"]`)}, history.Text("ok")}, []history.Block{history.Text("ok")}},
 		{"unknown members of a block", []history.Block{annotated}, []history.Block{history.Text("ok")}},
 	} {
