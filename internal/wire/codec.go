@@ -32,7 +32,7 @@ type codec interface {
 }
 
 // codecs are the providers' formats that are spoken.
-var codecs = map[Format]codec{}
+var codecs = map[Format]codec{OpenAI: openAICodec{}}
 
 // An exporter writes elements of a provider's list. Several messages of ours that were
 // one element come one after the other, so it may leave an element open.
@@ -111,17 +111,6 @@ func (s *Show) target(own string) target {
 // others, such as signatures, go nowhere else.
 func (t target) made(m *history.Message) bool {
 	return m.Provider == t.provider && m.Model == t.model
-}
-
-func renderNative(s *Show) Shown {
-	var out Shown
-	for i := range s.Messages {
-		if i > 0 {
-			out.Messages = append(out.Messages, ',')
-		}
-		out.Messages = history.AppendMessage(out.Messages, &s.Messages[i])
-	}
-	return out
 }
 
 // An Exporter writes a conversation as a provider's list, message by message.

@@ -19,8 +19,8 @@ const maxTag = 1024
 // the document and its list are two levels.
 const nativeRoom = strictjson.MaxDepth - 2
 
-// addedDepth is the most by which a message nests deeper in native form.
-const addedDepth = 2
+// addedDepth is the most by which an element nests deeper in native form.
+const addedDepth = 6
 
 // DecodeAppend reads the body of a request to append. A message of more than
 // maxMessage bytes is refused; 0 means no limit. Errors are *strictjson.SyntaxError,
@@ -64,13 +64,21 @@ func DecodeAppend(f Format, body []byte, maxMessage int64) (Append, error) {
 			if m.Provider == "" {
 				m.Provider = a.Provider
 			}
+			fillProvider(f, m)
 		}
 	}
 	return a, nil
 }
 
+// fillProvider names who answered, where nobody said: the one whose format it is.
+func fillProvider(f Format, m *history.Message) {
+	if c := codecs[f]; c != nil && m.Role == history.Assistant && m.Provider == "" {
+		m.Provider = c.provider()
+	}
+}
+
 // DecodeDocument reads a conversation to import: in native form a whole export, in
-// OpenAI form a list of messages or an object that has one as messages; with
+// a provider's a list of messages or an object that has one; with
 // ndjson, and always in JSONL, one message a line. Errors are as in DecodeAppend.
 // Beside *history.Faults it returns what it made out, each message in its place, so
 // that whoever looks at the whole can add what else is wrong; it is good for nothing else.
@@ -89,10 +97,10 @@ func DecodeDocument(f Format, ndjson bool, body []byte, maxMessage int64) (Docum
 		if err := strictjson.Check(body); err != nil {
 			return Document{}, err
 		}
-		if v := strictjson.Document(body); f == OpenAI {
-			doc = d.openAIDocument(v)
-		} else {
+		if v := strictjson.Document(body); f == Native {
 			doc = d.nativeDocument(v)
+		} else {
+			doc = d.providerDocument(v)
 		}
 	}
 	if d.tooLarge != nil {
@@ -124,7 +132,7 @@ func (d *decoder) messages(v strictjson.Value) []history.Message {
 	}
 	msgs := []history.Message{}
 	for i, e := range v.Elements() {
-		msgs = append(msgs, d.message(e, i))
+		msgs = append(msgs, d.element(e, i)...)
 		if d.tooLarge != nil {
 			return nil
 		}
@@ -132,24 +140,37 @@ func (d *decoder) messages(v strictjson.Value) []history.Message {
 	return msgs
 }
 
-func (d *decoder) message(v strictjson.Value, i int) (m history.Message) {
+// element reads what stands at a position of the list: a message, or several of ours.
+func (d *decoder) element(v strictjson.Value, i int) []history.Message {
 	path := "messages[" + strconv.Itoa(i) + "]"
 	if n := int64(len(v.Raw)); d.maxMessage > 0 && n > d.maxMessage {
 		d.tooLarge = &TooLarge{path, d.maxMessage, n}
-		return m
+		return nil
 	}
 	faultsBefore := d.count()
-	if d.format == OpenAI {
-		m = d.openAIMessage(v, path)
-		m.Imported = d.door == history.ImportDoor
-	} else {
-		m = history.ParseMessage(v, path, d.door, &d.faults)
+	c := codecs[d.format]
+	if c == nil {
+		m := history.ParseMessage(v, path, d.door, &d.faults)
+		d.depth(v, path, &m, faultsBefore)
+		return []history.Message{m}
 	}
+	msgs := c.decode(d, v, path)
+	for i := range msgs {
+		if d.door == history.ImportDoor {
+			msgs[i].Imported = true
+			fillProvider(d.format, &msgs[i])
+		}
+		d.depth(v, path, &msgs[i], faultsBefore)
+	}
+	return msgs
+}
+
+// depth refuses a message that would not fit into a native document.
+func (d *decoder) depth(v strictjson.Value, path string, m *history.Message, faultsBefore int) {
 	if d.count() == faultsBefore && nesting(v.Raw)+addedDepth > nativeRoom &&
-		nesting(history.AppendMessage(nil, &m)) > nativeRoom {
+		nesting(history.AppendMessage(nil, m)) > nativeRoom {
 		d.fault(v, path, "nests over %d levels in native form", strictjson.MaxDepth)
 	}
-	return m
 }
 
 // nesting counts the levels of a value that strictjson.Check has passed.
@@ -176,11 +197,11 @@ func nesting(raw []byte) int {
 // lines reads one message a line. Lines without any are passed over, and the last
 // one need not end.
 func (d *decoder) lines(body []byte) ([]history.Message, error) {
-	msgs := []history.Message{}
+	msgs, n := []history.Message{}, 0
 	for start := 0; start < len(body); {
 		end := len(body)
-		if n := bytes.IndexByte(body[start:], '\n'); n >= 0 {
-			end = start + n
+		if length := bytes.IndexByte(body[start:], '\n'); length >= 0 {
+			end = start + length
 		}
 		line := body[start:end]
 		if len(bytes.Trim(line, " \t\r")) > 0 {
@@ -192,7 +213,8 @@ func (d *decoder) lines(body []byte) ([]history.Message, error) {
 			}
 			v := strictjson.Document(line)
 			v.Offset += int64(start)
-			msgs = append(msgs, d.message(v, len(msgs)))
+			msgs = append(msgs, d.element(v, n)...)
+			n++
 			if d.tooLarge != nil {
 				return nil, nil
 			}
@@ -259,16 +281,17 @@ func newer(v strictjson.Value) bool {
 	return strings.Trim(digits, "0123456789") == "" && digits != "0" && digits != "1"
 }
 
-// openAIDocument reads a list, or the messages of an object such as a request or a
+// providerDocument reads a list, or the one in an object such as a request or a
 // line of training data, whose other members are no history; tool_categories is ours.
-func (d *decoder) openAIDocument(v strictjson.Value) (doc Document) {
+func (d *decoder) providerDocument(v strictjson.Value) (doc Document) {
+	lists := codecs[d.format].lists()
 	switch v.Kind() {
 	case '[':
 		doc.Messages = d.messages(v)
 		return doc
 	case '{':
 	default:
-		d.fault(v, "", "the document is a list of messages, or an object with one as messages")
+		d.fault(v, "", "the document is a list of messages, or an object with one as %s", strings.Join(lists, " or "))
 		return doc
 	}
 	if typ, ok := v.Member("type"); ok {
@@ -278,17 +301,20 @@ func (d *decoder) openAIDocument(v strictjson.Value) (doc Document) {
 		}
 	}
 	found := false
-	d.object(v, "", []string{"messages", "tool_categories"}, func(name string, v strictjson.Value) bool {
-		if name == "tool_categories" {
+	d.object(v, "", append(slices.Clip(lists), "tool_categories"), func(name string, v strictjson.Value) bool {
+		switch {
+		case name == "tool_categories":
 			doc.Categories = d.categories(v)
-			return false
+		case found:
+			d.fault(v, name, "is a second list of messages")
+		default:
+			found = true
+			doc.Messages = d.messages(v)
 		}
-		found = true
-		doc.Messages = d.messages(v)
 		return false
 	})
 	if !found {
-		d.fault(v, "messages", "is missing: a list of messages")
+		d.fault(v, lists[0], "is missing: a list of messages")
 	}
 	return doc
 }

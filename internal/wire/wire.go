@@ -34,7 +34,7 @@ const (
 var ErrUnsupported = errors.New("unsupported format")
 
 // Messages reports whether DecodeAppend and AppendMessages speak f.
-func (f Format) Messages() bool { return f == Native || f == OpenAI }
+func (f Format) Messages() bool { return f == Native || codecs[f] != nil }
 
 // Documents reports whether DecodeDocument and AppendMessages speak f.
 func (f Format) Documents() bool { return f.Messages() || f == JSONL }
@@ -91,12 +91,13 @@ func AppendMessages(dst []byte, f Format, msgs []history.Message, p Purpose) []b
 			dst = append(history.AppendMessage(dst, &msgs[i]), '\n')
 		}
 		return dst
-	case OpenAI:
-		w := openAIWriter{object: object{dst: dst}, purpose: p}
-		for i := range msgs {
-			w.message(&msgs[i])
-		}
-		return w.dst
 	}
-	panic("wire: AppendMessages of an unsupported format")
+	if p == ForModel {
+		return append(dst, Render(f, Show{Messages: msgs}).Messages...)
+	}
+	e := NewExporter(f)
+	for i := range msgs {
+		dst = e.Append(dst, &msgs[i])
+	}
+	return e.End(dst)
 }

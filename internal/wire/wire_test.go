@@ -67,7 +67,7 @@ func told(t *testing.T, err error) string {
 }
 
 func TestReservedAndUnknownFormatsAreUnsupported(t *testing.T) {
-	for _, f := range []Format{Anthropic, Responses, Gemini, Tar, JSONL, "", "Native", "xml"} {
+	for _, f := range []Format{Tar, JSONL, "", "Native", "xml"} {
 		if _, err := DecodeAppend(f, []byte(`{`), 0); err != ErrUnsupported {
 			t.Errorf("DecodeAppend(%q) = %v, want ErrUnsupported", f, err)
 		}

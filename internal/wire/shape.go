@@ -1,0 +1,241 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json/jsontext"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+
+	"historyd/internal/history"
+	"historyd/internal/strictjson"
+)
+
+// A step is what a provider takes as one exchange of a repaired history: a message,
+// and the results that follow it at once.
+type step struct {
+	at      int               // position of message in the list; of results when there is none
+	message *history.Message  // nil when results follow no message
+	results []history.Message // tool messages
+}
+
+// steps walks the messages. What it yields points into them.
+func steps(msgs []history.Message) iter.Seq[step] {
+	return func(yield func(step) bool) {
+		for i := 0; i < len(msgs); {
+			st := step{at: i}
+			if msgs[i].Role != history.Tool {
+				st.message = &msgs[i]
+				i++
+			}
+			from := i
+			for i < len(msgs) && msgs[i].Role == history.Tool {
+				i++
+			}
+			st.results = msgs[from:i]
+			if !yield(st) {
+				return
+			}
+		}
+	}
+}
+
+// The most of images, documents and sounds in one request. Sizes are of base64,
+// which is what providers count.
+const (
+	maxMedia      = 100
+	maxMediaSize  = 5_000_000
+	maxMediaTotal = 20_000_000
+)
+
+// media knows which images, documents and sounds of a render stay.
+type media map[*history.Block]bool
+
+// chooseMedia takes the newest ones that have a URL, or bytes at hand, and that fits
+// says have a place. Once a newer one comes, an older one may give way.
+func chooseMedia(msgs []history.Message, fits func(m *history.Message, b *history.Block) bool) media {
+	var found []*history.Block
+	for i := range msgs {
+		m := &msgs[i]
+		m.MediaBlocks(func(b *history.Block) {
+			if (b.URL != "" || b.Data != nil && base64.StdEncoding.EncodedLen(len(b.Data)) <= maxMediaSize) && fits(m, b) {
+				found = append(found, b)
+			}
+		})
+	}
+	var chosen media
+	total := 0
+	for _, b := range slices.Backward(found) {
+		size := base64.StdEncoding.EncodedLen(len(b.Data))
+		if len(chosen) == maxMedia || total+size > maxMediaTotal {
+			break // a smaller older one would stay where the newer one had to go
+		}
+		if chosen == nil {
+			chosen = media{}
+		}
+		total += size
+		chosen[b] = true
+	}
+	return chosen
+}
+
+// placeholder is the text that stands where an image, a document or a sound was.
+func placeholder(b *history.Block) string { return "[" + string(b.Type) + ": not shown here]" }
+
+// clean returns a text without the characters that providers refuse.
+func clean(s string, r *Report) string {
+	if strings.IndexByte(s, 0) < 0 {
+		return s
+	}
+	r.ReplacedCharacters++
+	return strings.ReplaceAll(s, "\x00", "\uFFFD")
+}
+
+// cleanRaw is clean for the strings inside of JSON.
+func cleanRaw(v jsontext.Value, r *Report) jsontext.Value {
+	const escape = `\u0000`
+	if !bytes.Contains(v, []byte(escape)) {
+		return v
+	}
+	out := make(jsontext.Value, 0, len(v))
+	for i := 0; i < len(v); i++ {
+		switch {
+		case v[i] != '\\':
+			out = append(out, v[i])
+		case bytes.HasPrefix(v[i:], []byte(escape)):
+			out = append(out, "\uFFFD"...)
+			i += len(escape) - 1
+		default:
+			out = append(out, v[i], v[i+1])
+			i++
+		}
+	}
+	if !bytes.Equal(out, v) {
+		r.ReplacedCharacters++
+		// Two names could have become one.
+		if strictjson.Check(out) != nil {
+			return jsontext.Value("{}")
+		}
+	}
+	return out
+}
+
+// argumentsObject returns the arguments of a call as an object: as they are when they
+// are one, and else with their text as a member.
+func argumentsObject(b *history.Block, r *Report) jsontext.Value {
+	if b.Arguments.Kind() == '{' {
+		return cleanRaw(b.Arguments, r)
+	}
+	r.WrappedArguments++
+	text := b.ArgumentString()
+	if strings.TrimSpace(text) == "" {
+		return jsontext.Value("{}")
+	}
+	dst := history.AppendString([]byte(`{"_arguments":`), clean(text, r))
+	return append(dst, '}')
+}
+
+// plainText returns the texts of blocks, one under the other, and whether there was
+// nothing else.
+func plainText(blocks []history.Block) (text string, all bool) {
+	if len(blocks) == 1 && blocks[0].Type == history.TextBlock {
+		return blocks[0].Text, true
+	}
+	all = true
+	var b strings.Builder
+	for i := range blocks {
+		if blocks[i].Type != history.TextBlock {
+			all = false
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString(blocks[i].Text)
+	}
+	return b.String(), all
+}
+
+// declare writes the list of tools: those that the request gave, and the added ones
+// under the names that n gives them, each by write, sorted by those. n may be nil.
+func (s *Show) declare(n *naming, write func(o *object, d Declaration)) (tools []byte, refusals []Declaration) {
+	o := object{dst: givenTools(s.Tools)}
+	o.comma = len(o.dst) > 0
+	added, refusals := s.declared(n)
+	for _, d := range added {
+		o.element()
+		write(&o, d)
+	}
+	return o.dst, refusals
+}
+
+// declared returns the added tools under the names that n gives them, sorted, and
+// those of them that may not be called.
+func (s *Show) declared(n *naming) (added, refusals []Declaration) {
+	added = slices.Clone(s.Added)
+	for i := range added {
+		if n != nil {
+			added[i].Name = n.name(added[i].Name)
+		}
+	}
+	slices.SortFunc(added, func(a, b Declaration) int { return strings.Compare(a.Name, b.Name) })
+	for _, d := range added {
+		if d.Refusal != "" {
+			refusals = append(refusals, d)
+		}
+	}
+	return added, refusals
+}
+
+// givenTools returns the elements of the request's list, as they were written.
+func givenTools(tools jsontext.Value) []byte {
+	if tools.Kind() != '[' {
+		return nil
+	}
+	inner := bytes.TrimSpace(tools)
+	return slices.Clone(bytes.TrimSpace(inner[1 : len(inner)-1]))
+}
+
+// schema writes a member that lets arguments be any object.
+func (o *object) schema(name string) { o.raw(name, jsontext.Value(`{"type":"object"}`)) }
+
+// ToolNames returns the names that a request's list of tools declares, in the shape
+// of that format. The list has passed strictjson. Errors are *history.Faults.
+func ToolNames(f Format, tools jsontext.Value) ([]string, error) {
+	var r reader
+	v := strictjson.Value{Raw: tools}
+	if v.Kind() != '[' {
+		r.fault(v, "tools", "is a list of declarations of tools")
+		return nil, r.faults.Err()
+	}
+	named := nativeToolNames
+	if c := codecs[f]; c != nil {
+		named = c.toolNames
+	}
+	var names []string
+	for i, e := range v.Elements() {
+		found, ok := named(e)
+		if !ok {
+			r.fault(e, "tools["+strconv.Itoa(i)+"]", "is no declaration of a tool in this format")
+		}
+		names = append(names, found...)
+	}
+	return names, r.faults.Err()
+}
+
+// nativeToolNames takes a declaration in any of the usual shapes.
+func nativeToolNames(tool strictjson.Value) ([]string, bool) {
+	for _, level := range []string{"", "function", "custom"} {
+		in := tool
+		if level != "" {
+			in = memberNamed(tool.Raw, level)
+		}
+		if name := memberNamed(in.Raw, "name"); name.Kind() == '"' {
+			s, _ := name.Text()
+			return []string{s}, true
+		}
+	}
+	return nil, false
+}
