@@ -29,19 +29,36 @@ type Log interface {
 	// Append adds the batch at the end: all of its messages, in order, next to each
 	// other, or none. Once it returns without error, the batch survives the death of
 	// the process and a power cut. Order of checks: a remembered key first (the
-	// first receipt comes back, or ErrKeyMismatch), then IfMatch.
+	// first receipt comes back, or ErrKeyMismatch), then IfMatch, then attachments.
+	//
+	// A block with Data brings the bytes of its attachment: they are durable before
+	// the message that names them, and kept once however often they are brought. A
+	// block with Attachment alone names what the conversation holds already, else
+	// ErrNoAttachment.
 	Append(context.Context, Batch) (Receipt, error)
 
 	// Import adds many messages as one: after a crash all of them are there or none.
-	// ErrNotEmpty when Mode is Create and the conversation has messages.
+	// ErrNotEmpty when Mode is Create and the conversation has messages, without a
+	// message taken where that is known before. Messages are taken without keeping
+	// others from the conversation, and memory does not grow with their number but
+	// for a hash of each id.
 	Import(context.Context, Import) (Receipt, error)
+
+	// Rewind ends the conversation at a message: those after it stay in the record,
+	// marked as rewound, and are no part of the window and the summary any more. The
+	// next message still gets the next seq. Durable once it returns nil. The epoch is
+	// a new one, so that versions that clients hold are void. Through 0 rewinds
+	// everything. ErrNotFound without a conversation, ErrNoSuchMessage when through
+	// is no seq of the record; ifMatch, which may be nil, is as in Batch.
+	Rewind(ctx context.Context, through int64, ifMatch func(etag string) bool) (Receipt, error)
 
 	// FindCalls looks for the calls that a new result of that id may answer, from the
 	// end backwards: each result met answers one call of the id further back. Found
 	// are the calls of the id in the first message that holds an unanswered one; when
 	// none is unanswered, and with all, every call of the id, or ErrNotFound when
-	// there is none. Calls of one commit with the same name may be told once. It may
-	// give up with ErrTooFar after MinLookBack messages or more.
+	// there is none. Rewound messages count as any other. Calls of one commit with the
+	// same name may be told once. It may give up with ErrTooFar after MinLookBack
+	// messages or more.
 	FindCalls(ctx context.Context, id string, all bool) ([]FoundCall, error)
 
 	// Clear removes the conversation and everything derived from it; nil when there
@@ -56,6 +73,9 @@ const MinLookBack = 1000
 // RememberedKeys is how many keyed commits an engine remembers.
 const RememberedKeys = 1000
 
+// MaxSkipped is how many skipped positions an import tells.
+const MaxSkipped = 1000
+
 // A View is a conversation as it was at one moment.
 type View interface {
 	State() State
@@ -65,13 +85,17 @@ type View interface {
 	Records(from, to int64) iter.Seq2[Record, error]
 	// Backward yields the messages with Seq < before, descending.
 	Backward(before int64) iter.Seq2[Record, error]
+	// Attachment reads the bytes of that name, which are those that were brought: they
+	// are verified. ErrNotFound when the conversation holds none of that name,
+	// ErrDamaged when they are others now.
+	Attachment(name string) (Attachment, error)
 	// Damage tells what is known to be missing or unreadable so far; nil when nothing is.
 	Damage() *Damage
 	Close()
 }
 
 // A Record is a stored message: its JSON as the engine keeps it, in the form of
-// AppendMessage, which the reader must not change.
+// AppendMessage, which the reader must not change. A rewound one is marked.
 type Record struct {
 	Seq  int64
 	JSON jsontext.Value
@@ -145,19 +169,28 @@ const (
 )
 
 // An Import is many messages that become the record together. IDs are kept where
-// given, and so are times.
+// given, and so are times and the mark of rewound messages.
 type Import struct {
 	Mode ImportMode
-	// Messages are taken in order. One whose id the record holds already (Extend) is
-	// skipped. An error ends the import with nothing done.
-	Messages    iter.Seq2[Message, error]
-	CreatedAt   time.Time // zero means now; only a new record takes it
+	// Messages are taken once, in order, before anything else. One whose id the
+	// record holds already (Extend) is skipped. An error ends the import with nothing
+	// done.
+	Messages iter.Seq2[Message, error]
+	// Attachments are taken once, after Messages. Only those that a message names are
+	// kept. It may be nil.
+	Attachments iter.Seq2[Attachment, error]
 	Key         string
-	Fingerprint [32]byte
-	// Remember is kept with every commit of the import as Batch.Note is. It may be nil.
-	Remember jsontext.Value
-	// Note is called when all messages have been taken, with the positions in
-	// Messages of those skipped.
+
+	// The next three are called when all messages and attachments have been taken, in
+	// this order and at most once. Each may be nil.
+
+	CreatedAt   func() time.Time // zero means now; only a new record takes it
+	Fingerprint func() [32]byte  // only with a key
+	// Remember is kept with every commit of the import as Batch.Note is.
+	Remember func() jsontext.Value
+
+	// Note is called after them, when it is known which messages are skipped, with the
+	// first MaxSkipped of their positions in Messages. It may be nil.
 	Note func(skipped []int64) jsontext.Value
 	Fold Folder
 }
@@ -169,6 +202,7 @@ type Receipt struct {
 	LastSeq  int64 // of the record after this commit
 	IDs      []string
 	Added    int64
+	Skipped  int64 // by an import: they were in the record
 	Note     jsontext.Value
 	Replayed bool // the key had been used before: this is the first receipt
 }
@@ -180,7 +214,7 @@ type FoundCall struct {
 	Note     jsontext.Value
 }
 
-// Window counts what has not been folded.
+// Window counts what has not been folded and is not rewound.
 type Window struct {
 	Turns    int64
 	Messages int64
@@ -193,7 +227,8 @@ type Folder interface {
 	// Due is cheap. before is the window without the batch, after with it.
 	Due(before, after Window) bool
 	// Fold returns the new summary, or nil to leave things as they are. window
-	// yields the messages after prev.ThroughSeq, those of the batch included.
+	// yields the messages after prev.ThroughSeq, those of the batch included, and
+	// none that is rewound.
 	Fold(prev *Summary, window iter.Seq2[Message, error]) (*Summary, error)
 }
 
@@ -205,15 +240,17 @@ type Listing struct {
 
 // Classes of error. Test with errors.Is.
 var (
-	ErrNotFound     = errors.New("not found")
-	ErrNotEmpty     = errors.New("the conversation has messages already")
-	ErrPrecondition = errors.New("the conversation has moved on")
-	ErrKeyMismatch  = errors.New("the idempotency key was used with another request")
-	ErrTooFar       = errors.New("not found in the part of the record that was searched")
-	ErrBusy         = errors.New("too many appends wait for this conversation")
-	ErrFull         = errors.New("no space left on the device")
-	ErrUnavailable  = errors.New("storage failed")
-	ErrDamaged      = errors.New("the record is damaged")
-	ErrGone         = errors.New("the conversation was cleared meanwhile")
-	ErrClosed       = errors.New("shutting down")
+	ErrNotFound      = errors.New("not found")
+	ErrNotEmpty      = errors.New("the conversation has messages already")
+	ErrPrecondition  = errors.New("the conversation has moved on")
+	ErrKeyMismatch   = errors.New("the idempotency key was used with another request")
+	ErrTooFar        = errors.New("not found in the part of the record that was searched")
+	ErrBusy          = errors.New("too many appends wait for this conversation")
+	ErrNoAttachment  = errors.New("the conversation holds no attachment of that name")
+	ErrNoSuchMessage = errors.New("the record has no message of that seq")
+	ErrFull          = errors.New("no space left on the device")
+	ErrUnavailable   = errors.New("storage failed")
+	ErrDamaged       = errors.New("the record is damaged")
+	ErrGone          = errors.New("the conversation was cleared meanwhile")
+	ErrClosed        = errors.New("shutting down")
 )

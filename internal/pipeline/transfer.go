@@ -71,10 +71,10 @@ func (p *Pipeline) load(ctx context.Context, c Conversation, d Document) (Import
 	receipt, err := p.open(c).Import(ctx, history.Import{
 		Mode:        d.Mode,
 		Messages:    each(kept.Messages),
-		CreatedAt:   d.CreatedAt,
+		CreatedAt:   func() time.Time { return d.CreatedAt },
 		Key:         d.Key,
-		Fingerprint: sum,
-		Remember:    note{Categories: kept.Categories}.encode(),
+		Fingerprint: func() [32]byte { return sum },
+		Remember:    note{Categories: kept.Categories}.encode,
 		Note: func(skipped []int64) jsontext.Value {
 			told.Skipped, have = nil, map[int]bool{}
 			for _, i := range skipped {

@@ -144,6 +144,12 @@ func (s *Store) emptyStaging() error {
 		return fmt.Errorf("list staging: %w", err)
 	}
 	for _, e := range entries {
+		if strings.HasSuffix(e.Name, partSuffix) {
+			if err := s.fsys.Remove(stagingName + "/" + e.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("empty staging: %w", err)
+			}
+			continue
+		}
 		if err := s.endStaging(stagingName + "/" + e.Name); err != nil {
 			return err
 		}

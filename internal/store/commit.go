@@ -83,6 +83,10 @@ type totals struct {
 	Fold        place `json:"fold"`         // line with the newest summary
 	Title       place `json:"title"`        // line with the first user text
 	Keyed       place `json:"keyed"`        // newest line with an idempotency key
+
+	OutMessages int64 `json:"rewound_messages"` // rewound messages after folded_seq
+	OutTurns    int64 `json:"rewound_turns"`    // turns that rewound messages begin, wherever
+	Rewound     place `json:"rewound"`          // newest line with a rewind
 }
 
 // keyRecord makes the line answer for an idempotency key. From each keyed line the
@@ -110,7 +114,9 @@ type commit struct {
 	Prev     checksum       `json:"prev"`
 	Totals   totals         `json:"totals"`
 	Key      *keyRecord     `json:"key,omitzero"`
-	Added    int64          `json:"added,omitzero"` // by an import that ends here
+	Added    int64          `json:"added,omitzero"`   // by an import that ends here
+	Skipped  int64          `json:"skipped,omitzero"` // likewise
+	Rewind   *rewinding     `json:"rewind,omitzero"`
 	Note     jsontext.Value `json:"note,omitzero"`
 	Summary  *summary       `json:"summary,omitzero"`
 	Messages jsontext.Value `json:"messages,omitzero"` // array; last, so that appends need not move it
@@ -171,6 +177,14 @@ func (c *commit) payload(dst []byte) []byte {
 		dst = append(dst, `,"added":`...)
 		dst = strconv.AppendInt(dst, c.Added, 10)
 	}
+	if c.Skipped != 0 {
+		dst = append(dst, `,"skipped":`...)
+		dst = strconv.AppendInt(dst, c.Skipped, 10)
+	}
+	if c.Rewind != nil {
+		dst = append(dst, `,"rewind":`...)
+		dst = appendJSON(dst, c.Rewind)
+	}
 	if c.Note != nil {
 		dst = append(dst, `,"note":`...)
 		dst = append(dst, c.Note...)
@@ -201,10 +215,18 @@ func (t *totals) append(dst []byte) []byte {
 	dst = strconv.AppendInt(dst, t.FoldedSeq, 10)
 	dst = append(dst, `,"folded_turns":`...)
 	dst = strconv.AppendInt(dst, t.FoldedTurns, 10)
+	if t.OutMessages != 0 {
+		dst = append(dst, `,"rewound_messages":`...)
+		dst = strconv.AppendInt(dst, t.OutMessages, 10)
+	}
+	if t.OutTurns != 0 {
+		dst = append(dst, `,"rewound_turns":`...)
+		dst = strconv.AppendInt(dst, t.OutTurns, 10)
+	}
 	for _, p := range []struct {
 		name string
 		place
-	}{{"fold", t.Fold}, {"title", t.Title}, {"keyed", t.Keyed}} {
+	}{{"fold", t.Fold}, {"title", t.Title}, {"keyed", t.Keyed}, {"rewound", t.Rewound}} {
 		if p.none() {
 			continue
 		}

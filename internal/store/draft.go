@@ -97,7 +97,13 @@ func (d *draft) add(b history.Batch) (history.Receipt, error) {
 	if b.IfMatch != nil && !b.IfMatch(history.ETag(d.epochNow(), d.snap.last)) {
 		return history.Receipt{}, history.ErrPrecondition
 	}
-	return d.commit(entryOf(b))
+	fresh, err := d.t.keep(b.Messages)
+	if err != nil {
+		return history.Receipt{}, err
+	}
+	e := entryOf(b)
+	e.attached = fresh
+	return d.commit(e)
 }
 
 // epochNow is the epoch that State would tell.
@@ -118,6 +124,8 @@ type newEntry struct {
 	fingerprint [32]byte
 	note        []byte
 	added       int64
+	skipped     int64
+	attached    int64 // bytes of attachments that were not there before
 	fold        history.Folder
 	created     string
 }
@@ -135,12 +143,13 @@ func (d *draft) commit(e newEntry) (history.Receipt, error) {
 	}
 	d.start(e.created)
 	c := &commit{First: d.snap.last + 1, Last: d.snap.last, ID: d.snap.id, At: at, Prev: checksum(d.snap.sum),
-		Totals: d.snap.totals, Note: e.note, Added: e.added}
+		Totals: d.snap.totals, Note: e.note, Added: e.added, Skipped: e.skipped}
+	c.Totals.Bytes += e.attached
 	receipt := history.Receipt{Epoch: c.Totals.Epoch, FirstSeq: c.First, Added: int64(len(e.messages)), Note: e.note}
 	before := d.window()
 	var staged []history.Message
 	for i := range e.messages {
-		m := e.messages[i]
+		m := e.messages[i].StripData()
 		c.Last++
 		c.ID = d.t.store.newID(c.ID)
 		if !e.keepIDs || m.ID == "" {
@@ -188,8 +197,14 @@ func (d *draft) commit(e newEntry) (history.Receipt, error) {
 // count moves the totals over one message.
 func (d *draft) count(t *totals, m *history.Message) {
 	t.Messages++
+	if m.Rewound {
+		t.OutMessages++
+	}
 	if m.StartsTurn() {
 		t.Turns++
+		if m.Rewound {
+			t.OutTurns++
+		}
 		if t.Title.none() && titleOf(m) != "" {
 			t.Title = d.here()
 		}
@@ -199,17 +214,14 @@ func (d *draft) count(t *totals, m *history.Message) {
 	}
 }
 
-func (d *draft) window() history.Window {
-	t := &d.snap.totals
-	return history.Window{Turns: t.Turns - t.FoldedTurns, Messages: d.snap.last - t.FoldedSeq}
-}
+func (d *draft) window() history.Window { return windowOf(&d.snap.totals, d.snap.last) }
 
 // fold lets older turns leave the window, if they are due. Whatever goes wrong
 // there, the append goes on.
 func (d *draft) fold(c *commit, folder history.Folder, before history.Window) {
-	after := history.Window{Turns: c.Totals.Turns - c.Totals.FoldedTurns, Messages: c.Last - c.Totals.FoldedSeq}
-	var starts []int64 // seqs at which turns begin
-	window := d.unfolded(c.Totals.FoldedSeq, &starts)
+	after := windowOf(&c.Totals, c.Last)
+	var met passed
+	window := d.unfolded(c.Totals.FoldedSeq, &met)
 	next, err := d.callFold(folder, before, after, window)
 	if err != nil {
 		d.t.store.log.Warn("a fold failed", "scope", d.t.key.scope, "conversation", shortName(d.t.dir), "error", err)
@@ -218,11 +230,8 @@ func (d *draft) fold(c *commit, folder history.Folder, before history.Window) {
 	if next == nil || next.ThroughSeq <= c.Totals.FoldedSeq || next.ThroughSeq > c.Last {
 		return
 	}
-	for _, seq := range starts {
-		if seq <= next.ThroughSeq {
-			c.Totals.FoldedTurns++
-		}
-	}
+	c.Totals.FoldedTurns += upTo(met.starts, next.ThroughSeq)
+	c.Totals.OutMessages -= upTo(met.rewound, next.ThroughSeq) + d.snap.rewound.count(c.Totals.FoldedSeq+1, next.ThroughSeq)
 	c.Totals.FoldedSeq, c.Totals.Fold = next.ThroughSeq, d.here()
 	c.Summary = summaryLine(next)
 	d.snap.summary = next
@@ -244,29 +253,43 @@ func (d *draft) callFold(folder history.Folder, before, after history.Window, wi
 	return folder.Fold(d.snap.summary, window)
 }
 
-// unfolded yields the messages after seq, first those on disk, then those of the
-// draft, and notes where turns begin.
-func (d *draft) unfolded(seq int64, starts *[]int64) iter.Seq2[history.Message, error] {
+// passed is the seqs of what a window holds.
+type passed struct {
+	starts  []int64 // of messages that begin a turn
+	rewound []int64 // of messages that came in as rewound
+}
+
+// upTo counts the seqs up to one.
+func upTo(seqs []int64, last int64) (n int64) {
+	for _, seq := range seqs {
+		if seq <= last {
+			n++
+		}
+	}
+	return n
+}
+
+// unfolded yields the messages after seq that are not rewound, first those on disk,
+// then those of the draft, and notes what it meets.
+func (d *draft) unfolded(seq int64, met *passed) iter.Seq2[history.Message, error] {
 	return func(yield func(history.Message, error) bool) {
-		*starts = (*starts)[:0]
+		*met = passed{}
 		emit := func(m history.Message) bool {
+			if m.Rewound {
+				met.rewound = append(met.rewound, m.Seq)
+				return true
+			}
 			if m.StartsTurn() {
-				*starts = append(*starts, m.Seq)
+				met.starts = append(met.starts, m.Seq)
 			}
 			return yield(m, nil)
 		}
-		onDisk := d.t.state.Load()
 		recent := d.t.recent.messages
-		through := onDisk.last // of what has to be read
+		through := d.t.state.Load().last // of what has to be read
 		if len(recent) > 0 {
 			through = recent[0].Seq - 1
 		}
-		for r, err := range d.t.records(onDisk, seq+1, through) {
-			if err != nil {
-				yield(history.Message{}, err)
-				return
-			}
-			m, err := r.Message()
+		for m, err := range d.standing(seq+1, through) {
 			if err != nil {
 				yield(m, err)
 				return
@@ -277,10 +300,39 @@ func (d *draft) unfolded(seq int64, starts *[]int64) iter.Seq2[history.Message, 
 		}
 		for _, list := range [][]history.Message{recent, d.staged} {
 			for _, m := range list {
-				if m.Seq > seq && !emit(m) {
+				if m.Seq > seq && !d.snap.rewound.has(m.Seq) && !emit(m) {
 					return
 				}
 			}
+		}
+	}
+}
+
+// standing yields what is on disk of from <= seq <= to, without the stretches that
+// were rewound.
+func (d *draft) standing(from, to int64) iter.Seq2[history.Message, error] {
+	return func(yield func(history.Message, error) bool) {
+		onDisk := d.t.state.Load()
+		for from <= to {
+			end := to
+			i, in := d.snap.rewound.at(from)
+			switch {
+			case in:
+				from = d.snap.rewound[i].to + 1
+				continue
+			case i < len(d.snap.rewound):
+				end = min(to, d.snap.rewound[i].from-1)
+			}
+			for r, err := range d.t.records(onDisk, from, end) {
+				var m history.Message
+				if err == nil {
+					m, err = r.Message()
+				}
+				if !yield(m, err) || err != nil {
+					return
+				}
+			}
+			from = end + 1
 		}
 	}
 }

@@ -27,13 +27,17 @@ const (
 // Import implements history.Log: the new record is built beside the old one, made
 // durable, and takes its place by one rename. Appends to the conversation wait.
 func (l *log) Import(ctx context.Context, imp history.Import) (history.Receipt, error) {
+	taken, err := gather(ctx, imp)
+	if err != nil {
+		return history.Receipt{}, err
+	}
 	for {
 		t, err := l.store.acquire(ctx, l.key)
 		if err != nil {
 			l.store.refused(err)
 			return history.Receipt{}, err
 		}
-		receipt, err := t.lockedImport(ctx, imp)
+		receipt, err := t.lockedImport(ctx, taken)
 		l.store.release(t)
 		if err != errRetry {
 			return receipt, err
@@ -41,7 +45,7 @@ func (l *log) Import(ctx context.Context, imp history.Import) (history.Receipt, 
 	}
 }
 
-func (t *transcript) lockedImport(ctx context.Context, imp history.Import) (history.Receipt, error) {
+func (t *transcript) lockedImport(ctx context.Context, imp *gathered) (history.Receipt, error) {
 	if err := t.change.lock(ctx); err != nil {
 		return history.Receipt{}, err
 	}
@@ -53,11 +57,11 @@ func (t *transcript) lockedImport(ctx context.Context, imp history.Import) (hist
 }
 
 // takeImport decides what an import has to do. t.change is held.
-func (t *transcript) takeImport(ctx context.Context, imp history.Import) (history.Receipt, error) {
+func (t *transcript) takeImport(ctx context.Context, imp *gathered) (history.Receipt, error) {
 	old := t.state.Load()
 	if imp.Key != "" && old.exists {
 		d := t.newDraft(old)
-		if first, known, err := d.replayed(imp.Key, imp.Fingerprint); err != nil || known {
+		if first, known, err := d.replayed(imp.Key, imp.fingerprint); err != nil || known {
 			t.store.refused(err)
 			return first, err
 		}
@@ -85,7 +89,7 @@ func (t *transcript) takeImport(ctx context.Context, imp history.Import) (histor
 type build struct {
 	t    *transcript
 	old  *snapshot
-	imp  history.Import
+	imp  *gathered
 	dir  string // where it is built
 	note string // names dir for a start after a crash
 	made *transcript
@@ -97,7 +101,9 @@ type build struct {
 	receipt history.Receipt
 	line    []history.Message
 	size    int
-	failed  bool // by the file system, not by what was imported
+	fresh   int64 // bytes of attachments that no line counts yet
+	shelved bool  // there are directories of attachments
+	failed  bool  // by the file system, not by what was imported
 }
 
 func (b *build) run(ctx context.Context) (history.Receipt, error) {
@@ -121,7 +127,11 @@ func (b *build) run(ctx context.Context) (history.Receipt, error) {
 // in the new one, under the same names.
 func (b *build) install() (history.Receipt, error) {
 	s := b.t.store
-	if err := s.fsys.SyncDir(b.dir); err != nil {
+	err := s.fsys.SyncDir(b.dir)
+	if err == nil && b.shelved {
+		err = b.shelf().sync()
+	}
+	if err != nil {
 		b.failed = true
 		b.abandon()
 		return history.Receipt{}, fmt.Errorf("sync an import: %w", err)
@@ -176,6 +186,9 @@ func (b *build) prepare() error {
 	}
 	for _, e := range entries {
 		if e.Dir {
+			if err := b.linkAll(e.Name); err != nil {
+				return fail("link the old attachments", err)
+			}
 			continue
 		}
 		if err := fsys.Link(b.t.dir+"/"+e.Name, b.dir+"/"+e.Name); err != nil {
@@ -213,19 +226,22 @@ func (b *build) collect() error {
 // take writes the messages, and the line that ends the import.
 func (b *build) take(ctx context.Context) error {
 	b.d = b.made.newDraft(b.made.state.Load())
-	for m, err := range b.imp.Messages {
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
+	for _, m := range b.imp.messages {
+		if err := ctx.Err(); err != nil {
 			return err
 		}
 		if m.ID != "" && b.have[m.ID] {
-			b.skipped = append(b.skipped, b.index)
+			if len(b.skipped) < history.MaxSkipped {
+				b.skipped = append(b.skipped, b.index)
+			}
+			b.receipt.Skipped++
 			b.index++
 			continue
 		}
 		b.index++
+		if err := b.keep(&m); err != nil {
+			return err
+		}
 		b.line = append(b.line, m)
 		b.size += roughSize(&m)
 		b.receipt.Added++
@@ -243,7 +259,7 @@ func (b *build) take(ctx context.Context) error {
 	}
 	// The last line carries the key, so that the receipt can be given again.
 	e := b.entry()
-	e.key, e.fingerprint, e.note, e.added = b.imp.Key, b.imp.Fingerprint, b.noteText(), b.receipt.Added
+	e.key, e.fingerprint, e.note, e.added, e.skipped = b.imp.Key, b.imp.fingerprint, b.noteText(), b.receipt.Added, b.receipt.Skipped
 	if _, err := b.d.commit(e); err != nil {
 		return err
 	}
@@ -252,9 +268,10 @@ func (b *build) take(ctx context.Context) error {
 }
 
 func (b *build) entry() newEntry {
-	e := newEntry{keepIDs: true, fold: b.imp.Fold, note: b.imp.Remember}
-	if !b.imp.CreatedAt.IsZero() {
-		e.created = b.imp.CreatedAt.UTC().Format(history.TimeFormat)
+	e := newEntry{keepIDs: true, fold: b.imp.Fold, note: b.imp.remember, attached: b.fresh}
+	b.fresh = 0
+	if !b.imp.created.IsZero() {
+		e.created = b.imp.created.UTC().Format(history.TimeFormat)
 	}
 	return e
 }
@@ -340,7 +357,7 @@ func (b *build) nothingNew() (history.Receipt, error) {
 		return b.receipt, nil
 	}
 	d := b.t.newDraft(b.old)
-	if _, err := d.commit(newEntry{key: b.imp.Key, fingerprint: b.imp.Fingerprint, note: b.receipt.Note}); err != nil {
+	if _, err := d.commit(newEntry{key: b.imp.Key, fingerprint: b.imp.fingerprint, note: b.receipt.Note, skipped: b.receipt.Skipped}); err != nil {
 		return history.Receipt{}, err
 	}
 	if err := b.t.write(d); err != nil {

@@ -132,6 +132,7 @@ func (t *transcript) firstReceipt(at place) (history.Receipt, error) {
 		return history.Receipt{}, history.ErrDamaged
 	}
 	r := history.Receipt{Epoch: c.Totals.Epoch, FirstSeq: c.First, LastSeq: c.Last, Note: c.Note, Replayed: true, Added: c.Last - c.First + 1}
+	r.Skipped = c.Skipped
 	if c.First > c.Last {
 		r.FirstSeq, r.Added = 0, 0
 	}

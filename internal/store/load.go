@@ -49,6 +49,11 @@ func (t *transcript) load(window int64) error {
 	}
 	snap.begin = snap.begin || unsure // a file whose sync may have failed is not written to
 	snap.unreadable = !snap.exists && len(t.files.numbers) > len(snap.dead)
+	if snap.exists {
+		if err := t.loadRewound(snap); err != nil {
+			return err
+		}
+	}
 	if snap.exists && !snap.totals.Fold.none() {
 		if err := t.loadSummary(snap); err != nil {
 			return err

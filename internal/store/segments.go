@@ -36,6 +36,8 @@ type segments struct {
 	fsys durable.FS
 	dir  string
 
+	whole sync.RWMutex // shared by reads of files that are none of the segments; taken before mu
+
 	mu      sync.RWMutex // guards what follows
 	numbers []int        // ascending
 	spent   int          // highest number ever tried
@@ -191,6 +193,8 @@ func (g *segments) nextNumber() int {
 
 // end closes every handle; reads from now on find the conversation gone.
 func (g *segments) end() {
+	g.whole.Lock()
+	defer g.whole.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.gone = true

@@ -33,9 +33,11 @@ type transcript struct {
 	queue   []*pending
 	leading bool
 
-	damageMu sync.Mutex // guards the next two
+	damageMu sync.Mutex // guards the next three
 	damage   history.Damage
 	told     map[int][]badStretch // by segment
+
+	toldAttachments map[string]bool // by hash
 
 	title atomic.Pointer[string] // nil until it is read
 
@@ -60,6 +62,8 @@ type snapshot struct {
 	when    string // of the last commit
 	totals  totals // Bytes counts the last line, too
 	summary *history.Summary
+	rewound rewound
+	rewinds int // since the one that lists all spans
 
 	newline bool  // the newline of the last line is missing
 	torn    int64 // bytes behind off that a cut write left

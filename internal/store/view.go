@@ -94,11 +94,28 @@ func (v *view) Close() {
 }
 
 func (v *view) Records(from, to int64) iter.Seq2[history.Record, error] {
-	return v.t.records(v.snap, from, to)
+	return v.snap.marked(v.t.records(v.snap, from, to))
 }
 
 func (v *view) Backward(before int64) iter.Seq2[history.Record, error] {
-	return v.t.descending(v.snap, before)
+	return v.snap.marked(v.t.descending(v.snap, before))
+}
+
+// marked marks what is rewound.
+func (s *snapshot) marked(records iter.Seq2[history.Record, error]) iter.Seq2[history.Record, error] {
+	if len(s.rewound) == 0 {
+		return records
+	}
+	return func(yield func(history.Record, error) bool) {
+		for r, err := range records {
+			if err == nil && s.rewound.has(r.Seq) {
+				r.JSON = history.MarkRewound(r.JSON)
+			}
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
 }
 
 // lookBackBytes is how far FindCalls goes back at the least, beside MinLookBack messages.

@@ -64,7 +64,7 @@ func keepsWhatItWas(t *testing.T, e Engine) {
 	early.At = longAgo.Add(-time.Hour)
 	bare := person("no id, no time")
 	created := longAgo.Add(-24 * time.Hour)
-	r := mustImport(t, l, history.Import{Mode: history.Create, Messages: all(m, early, bare), CreatedAt: created})
+	r := mustImport(t, l, history.Import{Mode: history.Create, Messages: all(m, early, bare), CreatedAt: at(created)})
 	if r.FirstSeq != 1 || r.LastSeq != 3 || r.Added != 3 || r.Replayed || r.Epoch == "" {
 		t.Errorf("receipt %+v", r)
 	}
@@ -109,13 +109,13 @@ func createOnce(t *testing.T, e Engine) {
 
 func extendSkips(t *testing.T, e Engine) {
 	l := e.Log("ann", "default")
-	first := mustImport(t, l, history.Import{Mode: history.Create, Messages: all(document(3)...), CreatedAt: longAgo})
+	first := mustImport(t, l, history.Import{Mode: history.Create, Messages: all(document(3)...), CreatedAt: at(longAgo)})
 	own := mustAppend(t, l, said("own"))
 	doc := document(5)
 	doc = append(doc, withID(person("not again"), own.IDs[0]))
 	var skipped []int64
 	r := mustImport(t, l, history.Import{
-		Mode: history.Extend, Messages: all(doc...), CreatedAt: longAgo.Add(time.Hour),
+		Mode: history.Extend, Messages: all(doc...), CreatedAt: at(longAgo.Add(time.Hour)),
 		Note: func(s []int64) jsontext.Value { skipped = s; return jsontext.Value(`{"n":1}`) },
 	})
 	if r.Added != 2 || r.FirstSeq != 5 || r.LastSeq != 6 || r.Epoch != first.Epoch || string(r.Note) != `{"n":1}` {
@@ -152,7 +152,7 @@ func extendNothing(t *testing.T, e Engine) {
 
 func extendNew(t *testing.T, e Engine) {
 	l := e.Log("ann", "default")
-	r := mustImport(t, l, history.Import{Mode: history.Extend, Messages: all(document(4)...), CreatedAt: longAgo})
+	r := mustImport(t, l, history.Import{Mode: history.Extend, Messages: all(document(4)...), CreatedAt: at(longAgo)})
 	if r.Added != 4 || r.FirstSeq != 1 || r.LastSeq != 4 {
 		t.Errorf("receipt %+v", r)
 	}
@@ -199,7 +199,7 @@ func importKey(t *testing.T, e Engine) {
 		}
 		imp := func(n int) history.Import {
 			return history.Import{
-				Mode: mode, Messages: all(document(n)...), Key: "k", Fingerprint: [32]byte{byte(n)},
+				Mode: mode, Messages: all(document(n)...), Key: "k", Fingerprint: func() [32]byte { return [32]byte{byte(n)} },
 				Note: func(s []int64) jsontext.Value { return jsontext.Value(fmt.Sprintf(`{"skipped":%d}`, len(s))) },
 			}
 		}
@@ -308,3 +308,5 @@ func emptyImport(t *testing.T, e Engine) {
 		wantTexts(t, l, "d1", "d2")
 	}
 }
+
+func at(t time.Time) func() time.Time { return func() time.Time { return t } }

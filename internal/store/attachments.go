@@ -1,0 +1,291 @@
+package store
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"strings"
+
+	"historyd/internal/durable"
+	"historyd/internal/history"
+)
+
+// Directories of a conversation: the bytes of its attachments, and what they are.
+// Both are named by the SHA-256 of the bytes.
+const (
+	attachmentsName = "attachments"
+	typesName       = "types"
+)
+
+// partSuffix ends the name of a file in staging that is nobody's yet.
+const partSuffix = ".part"
+
+// maxMediaType is how long a media type is at the most that is kept beside the bytes.
+const maxMediaType = 256
+
+// A shelf holds the attachments of one conversation's directory.
+type shelf struct {
+	fsys durable.FS
+	dir  string
+}
+
+func (s shelf) bytesOf(digits string) string { return s.dir + "/" + attachmentsName + "/" + digits }
+func (s shelf) typeOf(digits string) string  { return s.dir + "/" + typesName + "/" + digits }
+
+// prepare makes the directories, durably, also when they are there: whoever made them
+// may have died or failed before its own sync.
+func (s shelf) prepare() error {
+	for _, name := range []string{attachmentsName, typesName} {
+		if err := durable.MkdirAll(s.fsys, s.dir+"/"+name); err != nil {
+			return fmt.Errorf("make a directory for attachments: %w", err)
+		}
+	}
+	return nil
+}
+
+// sync makes durable which attachments there are.
+func (s shelf) sync() error {
+	for _, name := range []string{attachmentsName, typesName} {
+		if err := s.fsys.SyncDir(s.dir + "/" + name); err != nil {
+			return fmt.Errorf("sync the attachments: %w", err)
+		}
+	}
+	return nil
+}
+
+// has reports whether there is a file of that name, whatever is in it.
+func (s shelf) has(digits string) (bool, error) {
+	f, err := s.fsys.Open(s.bytesOf(digits), false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("open an attachment: %w", err)
+	}
+	return true, f.Close()
+}
+
+// put keeps bytes under their name, unless they are there already; fresh when nothing
+// was. The file is synced before it has its name, so that a file of that name is
+// never one whose sync failed; the name itself is durable after sync.
+func (s shelf) put(digits, mediaType string, data []byte) (fresh bool, err error) {
+	there, right, err := s.look(digits)
+	if err != nil {
+		return false, err
+	}
+	if !right {
+		if err := s.write(s.bytesOf(digits), data); err != nil {
+			return false, fmt.Errorf("keep an attachment: %w", err)
+		}
+	}
+	if mediaType == "" || len(mediaType) > maxMediaType {
+		return !there, nil
+	}
+	f, err := s.fsys.Open(s.typeOf(digits), false)
+	if err == nil {
+		return !there, f.Close()
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = s.write(s.typeOf(digits), []byte(mediaType))
+	}
+	if err != nil {
+		return false, fmt.Errorf("keep the type of an attachment: %w", err)
+	}
+	return !there, nil
+}
+
+// look reports whether a file of that name is there, and holds what it should.
+func (s shelf) look(digits string) (there, right bool, err error) {
+	f, err := s.fsys.Open(s.bytesOf(digits), false)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, false, nil
+	case errors.Is(err, durable.ErrUnsafe):
+		return true, false, nil
+	case err != nil:
+		return false, false, fmt.Errorf("open an attachment: %w", err)
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if err := readAll(f, sum); err != nil {
+		return false, false, fmt.Errorf("read an attachment: %w", err)
+	}
+	return true, digitsOf(sum) == digits, nil
+}
+
+func digitsOf(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
+
+func readAll(f durable.File, w io.Writer) error {
+	size, err := f.Size()
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(w, io.NewSectionReader(f, 0, size))
+	return err
+}
+
+// write puts a file in its place whole: it is written and synced elsewhere, where the
+// next start removes what a crash leaves.
+func (s shelf) write(name string, data []byte) error {
+	part := stagingName + "/" + randomHex(16) + partSuffix
+	f, err := s.fsys.Create(part)
+	if err == nil {
+		_, err = f.WriteAt(data, 0)
+		if err == nil {
+			err = f.Sync()
+		}
+		err = errors.Join(err, f.Close())
+	}
+	if err == nil {
+		err = s.fsys.Replace(part, name)
+	}
+	if err != nil {
+		if rerr := s.fsys.Remove(part); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+			err = errors.Join(err, rerr)
+		}
+	}
+	return err
+}
+
+// read returns an attachment that is what its name says. ErrDamaged when it is not.
+func (s shelf) read(digits string) (history.Attachment, error) {
+	f, err := s.fsys.Open(s.bytesOf(digits), false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return history.Attachment{}, history.ErrNotFound
+	}
+	if errors.Is(err, durable.ErrUnsafe) {
+		return history.Attachment{}, history.ErrDamaged
+	}
+	if err != nil {
+		return history.Attachment{}, fmt.Errorf("open an attachment: %w", classify(err))
+	}
+	defer f.Close()
+	var data bytes.Buffer
+	if err := readAll(f, &data); err != nil {
+		return history.Attachment{}, fmt.Errorf("read an attachment: %w", classify(err))
+	}
+	sum := sha256.Sum256(data.Bytes())
+	if hex.EncodeToString(sum[:]) != digits {
+		return history.Attachment{}, history.ErrDamaged
+	}
+	return history.Attachment{Name: history.AttachmentName(data.Bytes()), MediaType: s.mediaType(digits), Data: data.Bytes()}, nil
+}
+
+// mediaType reads what the first who brought the bytes said that they are; empty when
+// that is not known any more.
+func (s shelf) mediaType(digits string) string {
+	f, err := s.fsys.Open(s.typeOf(digits), false)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b := make([]byte, maxMediaType+1)
+	n, err := f.ReadAt(b, 0)
+	if err != nil && !errors.Is(err, io.EOF) || n > maxMediaType {
+		return ""
+	}
+	text := string(b[:n])
+	if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return ""
+	}
+	return text
+}
+
+// broughtBy lists the attachments that messages bring, and those that they name.
+func broughtBy(msgs []history.Message) (brought []history.Attachment, named []string) {
+	for i := range msgs {
+		msgs[i].MediaBlocks(func(b *history.Block) {
+			if b.Data != nil {
+				brought = append(brought, history.Attachment{Name: history.AttachmentName(b.Data), MediaType: b.MediaType, Data: b.Data})
+			}
+			if b.Attachment != "" {
+				named = append(named, b.Attachment)
+			}
+		})
+	}
+	return brought, named
+}
+
+// keep makes the attachments of a batch durable, and returns how many bytes were not
+// there before. ErrNoAttachment when it names one that neither it brings nor the
+// conversation holds. t.change is held.
+func (t *transcript) keep(msgs []history.Message) (fresh int64, err error) {
+	brought, named := broughtBy(msgs)
+	if len(named) == 0 {
+		return 0, nil
+	}
+	here := shelf{t.store.fsys, t.dir}
+	have := map[string]bool{}
+	for _, a := range brought {
+		have[a.Name] = true
+	}
+	for _, name := range named {
+		digits, ok := history.AttachmentHash(name)
+		if ok && !have[name] {
+			if ok, err = here.has(digits); err != nil {
+				return 0, err
+			}
+		}
+		if !ok {
+			return 0, history.ErrNoAttachment
+		}
+	}
+	if err := here.prepare(); err != nil {
+		return 0, err
+	}
+	for _, a := range brought {
+		digits, _ := history.AttachmentHash(a.Name)
+		isFresh, err := here.put(digits, a.MediaType, a.Data)
+		if err != nil {
+			return fresh, err
+		}
+		if isFresh {
+			fresh += int64(len(a.Data))
+		}
+	}
+	return fresh, here.sync()
+}
+
+// Attachment implements history.View.
+func (v *view) Attachment(name string) (history.Attachment, error) {
+	digits, ok := history.AttachmentHash(name)
+	if !ok {
+		return history.Attachment{}, history.ErrNotFound
+	}
+	return v.t.attachment(digits)
+}
+
+// attachment reads an attachment as long as the conversation is there: its end waits
+// for the reading, so that nothing of it is open afterwards.
+func (t *transcript) attachment(digits string) (history.Attachment, error) {
+	t.files.whole.RLock()
+	defer t.files.whole.RUnlock()
+	if t.files.ended() {
+		return history.Attachment{}, history.ErrGone
+	}
+	a, err := shelf{t.store.fsys, t.dir}.read(digits)
+	if errors.Is(err, history.ErrDamaged) {
+		t.tellAttachment(digits)
+	}
+	return a, err
+}
+
+// tellAttachment counts and tells an attachment once that is not what its name says.
+func (t *transcript) tellAttachment(digits string) {
+	t.damageMu.Lock()
+	defer t.damageMu.Unlock()
+	if t.toldAttachments[digits] || len(t.toldAttachments) >= maxTold {
+		return
+	}
+	if t.toldAttachments == nil {
+		t.toldAttachments = map[string]bool{}
+	}
+	t.toldAttachments[digits] = true
+	t.store.metrics.damage.Inc()
+	t.store.log.Error("damage in an attachment", "scope", t.key.scope, "conversation", shortName(t.dir), "attachment", digits[:12])
+}
