@@ -115,7 +115,14 @@ func (p *Pipeline) admit(d Document) (kept projection.Kept, positions []int, tol
 	if d.Faults != nil {
 		faults = *d.Faults
 	}
-	checked, repaired := projection.CheckHistory(placed, d.Repair, &faults)
+	checker := projection.NewChecker(d.Repair, &faults)
+	var checked []history.Message
+	for i, m := range placed {
+		if m, ok := checker.Message(int64(i), m); ok {
+			checked = append(checked, m)
+		}
+	}
+	repaired, _ := checker.Repaired()
 	if err := faults.Err(); err != nil {
 		return kept, nil, told, fmt.Errorf("check: %w", err)
 	}

@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"bytes"
 	"encoding/json/jsontext"
 	"slices"
 	"strings"
@@ -10,7 +11,7 @@ import (
 )
 
 // walk makes the messages as they may be kept, and notes the changes.
-func (k *keeper) walk(msgs []history.Message) []history.Message {
+func (k *keeping) walk(msgs []history.Message) []history.Message {
 	k.changes = nil
 	kept := slices.Clone(msgs)
 	for i := range kept {
@@ -25,7 +26,7 @@ type scene struct {
 	withheld verdict // of a block in it
 }
 
-func (k *keeper) scene(i int, m *history.Message) *scene {
+func (k *keeping) scene(i int, m *history.Message) *scene {
 	s := &scene{message: i}
 	for j := range m.Content {
 		if v := k.verdicts[place{i, j}]; v.withheld() {
@@ -37,7 +38,7 @@ func (k *keeper) scene(i int, m *history.Message) *scene {
 }
 
 // message alters one message, which is a copy, but for its blocks.
-func (k *keeper) message(i int, m *history.Message) {
+func (k *keeping) message(i int, m *history.Message) {
 	s := k.scene(i, m)
 	before := len(k.changes)
 	content := make([]history.Block, 0, len(m.Content))
@@ -75,14 +76,14 @@ func (k *keeper) message(i int, m *history.Message) {
 const ourProvider = "historyd"
 
 // change notes a change, once when a block has it several times.
-func (k *keeper) change(c Change) {
+func (k *keeping) change(c Change) {
 	if n := len(k.changes); n == 0 || k.changes[n-1] != c {
 		k.changes = append(k.changes, c)
 	}
 }
 
 // block alters one block, which is a copy, and reports whether it stays.
-func (k *keeper) block(s *scene, j int, b *history.Block) bool {
+func (k *keeping) block(s *scene, j int, b *history.Block) bool {
 	switch v := k.verdicts[place{s.message, j}]; b.Type {
 	case history.ToolCall:
 		k.call(s, j, b, v)
@@ -95,6 +96,10 @@ func (k *keeper) block(s *scene, j int, b *history.Block) bool {
 			return false
 		}
 	case history.OpaqueBlock:
+		if v.withheld() {
+			k.change(Change{Message: s.message, Block: j, Action: Dropped, Category: v.category, Reason: v.reason})
+			return false
+		}
 		if k.leaks(s, j, b.Provider, string(b.Opaque)) {
 			return false
 		}
@@ -104,7 +109,7 @@ func (k *keeper) block(s *scene, j int, b *history.Block) bool {
 	return true
 }
 
-func (k *keeper) call(s *scene, j int, b *history.Block, v verdict) {
+func (k *keeping) call(s *scene, j int, b *history.Block, v verdict) {
 	masked := b.Redacted != nil && b.ArgumentsText == nil &&
 		string(b.Arguments) == string(history.WithheldArguments(b.Redacted.Category))
 	switch {
@@ -124,7 +129,7 @@ func (k *keeper) call(s *scene, j int, b *history.Block, v verdict) {
 	}
 }
 
-func (k *keeper) result(s *scene, j int, b *history.Block, v verdict) {
+func (k *keeping) result(s *scene, j int, b *history.Block, v verdict) {
 	masked := k.masked(b)
 	switch {
 	case !v.withheld():
@@ -146,7 +151,7 @@ func (k *keeper) result(s *scene, j int, b *history.Block, v verdict) {
 }
 
 // masked reports whether the result is called redacted and is nothing but the mark.
-func (k *keeper) masked(b *history.Block) bool {
+func (k *keeping) masked(b *history.Block) bool {
 	if b.Redacted == nil || len(b.Content) != 1 {
 		return false
 	}
@@ -156,7 +161,7 @@ func (k *keeper) masked(b *history.Block) bool {
 }
 
 // dropClaims takes marks away that only withheld and cut parts have.
-func (k *keeper) dropClaims(s *scene, j int, b *history.Block) {
+func (k *keeping) dropClaims(s *scene, j int, b *history.Block) {
 	if b.Redacted != nil || b.Truncated != nil {
 		b.Redacted, b.Truncated = nil, nil
 		k.change(Change{Message: s.message, Block: j, Action: Dropped, Reason: reasonClaim})
@@ -164,7 +169,7 @@ func (k *keeper) dropClaims(s *scene, j int, b *history.Block) {
 }
 
 // innerEchoes withholds in a result what the arguments of withheld calls hold.
-func (k *keeper) innerEchoes(s *scene, j int, b *history.Block) {
+func (k *keeping) innerEchoes(s *scene, j int, b *history.Block) {
 	before := len(k.changes)
 	if b.Redacted != nil {
 		b.Redacted = nil
@@ -173,7 +178,11 @@ func (k *keeper) innerEchoes(s *scene, j int, b *history.Block) {
 	split := k.split(b)
 	content := make([]history.Block, 0, len(b.Content))
 	for i, c := range b.Content {
-		if k.repeats(s, j, string(c.Opaque), c.Provider, string(c.Data)) {
+		if v := k.judgeInner(&c); v.withheld() {
+			k.change(Change{Message: s.message, Block: j, Action: Dropped, Category: v.category, Reason: v.reason})
+			continue
+		}
+		if k.repeats(s, j, string(c.Opaque), c.Provider, textIn(&c)) {
 			continue
 		}
 		k.dropClaims(s, j, &c)
@@ -194,9 +203,19 @@ func (k *keeper) innerEchoes(s *scene, j int, b *history.Block) {
 	}
 }
 
+// textIn returns the bytes of a block where they may be read as text. Pictures and
+// sounds are not looked into.
+func textIn(b *history.Block) string {
+	const enough = 8000
+	if bytes.IndexByte(b.Data[:min(enough, len(b.Data))], 0) >= 0 && !utf8.Valid(b.Data) && !strings.HasPrefix(fold(b.MediaType), fold("text/")) {
+		return ""
+	}
+	return string(b.Data)
+}
+
 // split returns the text blocks of a result over which a value is spread, whose text
 // goes as a whole. Whoever reads a result reads its texts one after the other.
-func (k *keeper) split(b *history.Block) map[int]span {
+func (k *keeping) split(b *history.Block) map[int]span {
 	var joined strings.Builder
 	var blocks, starts []int
 	for i := range b.Content {
@@ -232,12 +251,12 @@ func (k *keeper) split(b *history.Block) map[int]span {
 }
 
 // covers reports whether the values in a text, taken alone, are all of it from from to to.
-func (k *keeper) covers(text string, from, to int) bool {
+func (k *keeping) covers(text string, from, to int) bool {
 	return slices.ContainsFunc(k.echo(text), func(e span) bool { return e.from <= from && to <= e.to })
 }
 
 // mask replaces what a text repeats of withheld values, or the whole of it.
-func (k *keeper) mask(s *scene, j int, text *string, whole bool) {
+func (k *keeping) mask(s *scene, j int, text *string, whole bool) {
 	spans := k.echo(*text)
 	if len(spans) == 0 {
 		return
@@ -258,7 +277,7 @@ func (k *keeper) mask(s *scene, j int, text *string, whole bool) {
 }
 
 // echo returns where the text of a result repeats values of withheld arguments.
-func (k *keeper) echo(text string) []span {
+func (k *keeping) echo(text string) []span {
 	if k.asked != nil {
 		k.asked.results[text] = nil
 		return nil
@@ -267,7 +286,7 @@ func (k *keeper) echo(text string) []span {
 }
 
 // dropEcho takes away JSON that repeats something withheld.
-func (k *keeper) dropEcho(s *scene, j int, v *jsontext.Value) {
+func (k *keeping) dropEcho(s *scene, j int, v *jsontext.Value) {
 	if *v != nil && k.leaks(s, j, string(*v)) {
 		*v = nil
 	}
@@ -275,7 +294,7 @@ func (k *keeper) dropEcho(s *scene, j int, v *jsontext.Value) {
 
 // leaks reports whether one of the texts repeats something withheld, and then
 // notes that what holds it is dropped.
-func (k *keeper) leaks(s *scene, j int, texts ...string) bool {
+func (k *keeping) leaks(s *scene, j int, texts ...string) bool {
 	for _, text := range texts {
 		if k.asked != nil && text != "" {
 			k.asked.around[text] = nil
@@ -287,7 +306,7 @@ func (k *keeper) leaks(s *scene, j int, texts ...string) bool {
 }
 
 // repeats does the same for what stands in a result, which may repeat results.
-func (k *keeper) repeats(s *scene, j int, texts ...string) bool {
+func (k *keeping) repeats(s *scene, j int, texts ...string) bool {
 	for _, text := range texts {
 		if spans := k.echo(text); len(spans) > 0 {
 			return k.dropped(s, j, spans)
@@ -296,7 +315,7 @@ func (k *keeper) repeats(s *scene, j int, texts ...string) bool {
 	return false
 }
 
-func (k *keeper) dropped(s *scene, j int, spans []span) bool {
+func (k *keeping) dropped(s *scene, j int, spans []span) bool {
 	k.change(Change{Message: s.message, Block: j, Action: Dropped, Category: spans[0].category, Reason: reasonEcho})
 	return true
 }

@@ -24,7 +24,7 @@ func marker(n int64) string {
 
 // cut shortens a result whose text is over the limit, and takes a mark of cutting
 // away from one that is not cut.
-func (k *keeper) cut(s *scene, j int, b *history.Block) {
+func (k *keeping) cut(s *scene, j int, b *history.Block) {
 	if k.asked != nil {
 		return
 	}

@@ -61,78 +61,129 @@ const (
 // one exception: thinking, opaque blocks, metadata, unknown members and names of
 // models go when they repeat something withheld, for they cannot be edited.
 //
-// The messages are those of one append or import: values are looked for in all of
-// them. The error is of the request, a *history.Faults.
+// The messages are those of one append: values are looked for in all of them. The
+// error is of the request, a *history.Faults.
 func (p *Policy) Keep(msgs []history.Message, r Request) (Kept, error) {
-	if err := checkCategories(r.Categories); err != nil {
+	k, err := p.Keeper(r.Categories)
+	if err != nil {
 		return Kept{}, err
 	}
-	k := &keeper{Policy: p, request: r, now: newTable(r.Categories), verdicts: map[place]verdict{}}
-	k.judgeCalls(msgs)
-	k.judgeResults(msgs)
-	if len(k.verdicts) > 0 {
-		k.search(msgs)
-	}
-	return Kept{k.walk(msgs), k.changes, k.categories}, nil
+	k.whole, k.find = true, r.FindCalls
+	return k.Keep(msgs), nil
 }
 
-// keeper is one Keep.
-type keeper struct {
+// maxCarried is how many bytes of values a Keeper looks for beyond their part, of
+// withheld arguments and of withheld results each.
+const maxCarried = 1 << 20
+
+// A Keeper keeps a long history that comes in parts, as Keep would: a result is judged
+// by the call that it answers, in whatever part that was, and withheld values are
+// looked for in later parts, too, the newest of them. What has been kept is not looked
+// at again, so a value does not go from parts before its own. A result that answers
+// no call may be of any, and is withheld.
+//
+// It holds the unanswered calls and a bounded number of values, whatever the length of
+// the history. It is for one goroutine.
+type Keeper struct {
+	policy *Policy
+	now    table
+	find   func(callID string, all bool) ([]Found, error)
+	whole  bool // the first part is all there is
+
+	next          int64    // position in the history of the next message
+	pairs, hosted *pairing // of the client's tools, and of those that others run
+	carried       struct{ arguments, results []value }
+	categories    map[string]string
+}
+
+// Keeper begins a history of a request that said this of its tools. The error is of
+// the request, a *history.Faults.
+func (p *Policy) Keeper(categories map[string]string) (*Keeper, error) {
+	if err := checkCategories(categories); err != nil {
+		return nil, err
+	}
+	return &Keeper{policy: p, now: newTable(categories), pairs: newPairing(), hosted: newPairing()}, nil
+}
+
+// Keep returns the next messages as they may be kept.
+func (k *Keeper) Keep(msgs []history.Message) Kept {
+	c := &keeping{Policy: k.policy, Keeper: k, verdicts: map[place]verdict{}}
+	c.judgeCalls(msgs)
+	c.judgeResults(msgs)
+	c.judgeHosted(msgs)
+	if len(c.verdicts) > 0 || len(k.carried.arguments) > 0 || len(k.carried.results) > 0 {
+		c.search(msgs)
+	}
+	kept := Kept{c.walk(msgs), c.changes, c.said}
+	k.next += int64(len(msgs))
+	return kept
+}
+
+// Categories are those of Kept, of all parts so far.
+func (k *Keeper) Categories() map[string]string { return k.categories }
+
+// keeping is one Keep.
+type keeping struct {
 	*Policy
-	request    Request
-	now        table
-	calls      map[string][]string // the tools called with each id, each once
-	verdicts   map[place]verdict   // of withheld calls and results
-	values     values              // of withheld arguments
-	asked      *questions          // nil unless asking
-	echoes     questions           // and where in them values stand
-	changes    []Change
-	categories map[string]string
+	*Keeper
+	calls    map[string][]string // the tools called with each id, each once
+	verdicts map[place]verdict   // of withheld blocks
+	withheld map[place][]hosted  // what those hold that others ran
+	values   values              // of withheld arguments
+	asked    *questions          // nil unless asking
+	echoes   questions           // and where in them values stand
+	changes  []Change
+	said     map[string]string // categories of the tools called
 }
 
-// A judgement is what holds of all results that may be of the same calls.
-type judgement struct {
-	verdict verdict
-	names   map[string]bool // of the tools, folded
-}
-
-func (j *judgement) of(tool string) {
-	if j.names == nil {
-		j.names = map[string]bool{}
-	}
-	j.names[fold(tool)] = true
-}
+type place struct{ message, block int }
 
 // questions are the texts to look for values in. What stands around results may
 // repeat neither arguments nor results, a result no arguments.
 type questions struct{ results, around map[string][]span }
 
-// search finds the values of what is withheld.
-func (k *keeper) search(msgs []history.Message) {
+// search finds the values of what is withheld, here or earlier.
+func (k *keeping) search(msgs []history.Message) {
 	// The first walk only asks where values are to be looked for.
 	k.asked = &questions{map[string][]span{}, map[string][]span{}}
 	k.walk(msgs)
 	asked := k.asked
 	k.asked = nil
-	k.echoes.results = find(k.values.list, slices.Collect(maps.Keys(asked.results)))
-	if len(asked.around) == 0 {
+	arguments := k.values.after(k.carried.arguments)
+	k.echoes.results = find(arguments, slices.Collect(maps.Keys(asked.results)))
+	if k.whole && len(asked.around) == 0 {
 		return
 	}
+	results := k.shown(msgs).after(k.carried.results)
+	k.echoes.around = find(slices.Concat(arguments, results), slices.Collect(maps.Keys(asked.around)))
+	if !k.whole {
+		k.carried.arguments, k.carried.results = newest(arguments, maxCarried), newest(results, maxCarried)
+	}
+}
+
+// shown collects the values of withheld results.
+func (k *keeping) shown(msgs []history.Message) *values {
+	var vs values
 	for i := range msgs {
 		for j := range msgs[i].Content {
-			b := &msgs[i].Content[j]
-			if v, withheld := k.verdicts[place{i, j}]; withheld && b.Type == history.ToolResult && !k.masked(b) {
-				k.values.result(b, v.category)
+			b, at := &msgs[i].Content[j], place{i, j}
+			v, withheld := k.verdicts[at]
+			switch {
+			case !withheld:
+			case b.Type == history.ToolResult && !k.masked(b):
+				vs.result(b, v.category)
+			case b.Type == history.OpaqueBlock:
+				for _, h := range k.withheld[at] {
+					vs.members(h.told, v.category)
+				}
 			}
 		}
 	}
-	k.echoes.around = find(k.values.list, slices.Collect(maps.Keys(asked.around)))
+	return &vs
 }
 
-type place struct{ message, block int }
-
 // judgeCalls decides on the calls and collects the values that go.
-func (k *keeper) judgeCalls(msgs []history.Message) {
+func (k *keeping) judgeCalls(msgs []history.Message) {
 	k.calls = map[string][]string{}
 	seen := map[[2]string]bool{}
 	for i := range msgs {
@@ -145,12 +196,7 @@ func (k *keeper) judgeCalls(msgs []history.Message) {
 				seen[key] = true
 				k.calls[b.ID] = append(k.calls[b.ID], b.Name)
 			}
-			if category, said := k.remember(b.Name, &k.now); said {
-				if k.categories == nil {
-					k.categories = map[string]string{}
-				}
-				k.categories[b.Name] = category
-			}
+			k.noteCategory(b.Name)
 			if v := k.judge(arguments, b.Name, &k.now, &table{}); v.withheld() {
 				k.verdicts[place{i, j}] = v
 				if !k.isMarker(b) {
@@ -161,19 +207,32 @@ func (k *keeper) judgeCalls(msgs []history.Message) {
 	}
 }
 
+// noteCategory notes what the request said of a tool that is called.
+func (k *keeping) noteCategory(tool string) {
+	category, said := k.remember(tool, &k.now)
+	if !said {
+		return
+	}
+	for _, categories := range []*map[string]string{&k.said, &k.categories} {
+		if *categories == nil {
+			*categories = map[string]string{}
+		}
+		(*categories)[tool] = category
+	}
+}
+
 // judgeResults decides on the results, each by the call that it answers and by the
 // names that it bears itself.
-func (k *keeper) judgeResults(msgs []history.Message) {
-	pairs := newPairing()
+func (k *keeping) judgeResults(msgs []history.Message) {
 	answers := map[place]*group{}
-	strays := map[string]int{} // results by id that answer no unanswered call before them in these messages
+	strays := map[string]int{} // results by id that answer no unanswered call before them
 	for i := range msgs {
 		for j := range msgs[i].Content {
 			switch b := &msgs[i].Content[j]; b.Type {
 			case history.ToolCall:
-				pairs.call(i, b)
+				k.pairs.call(k.next+int64(i), b.ID, b.Name)
 			case history.ToolResult:
-				if g := pairs.answer(b.CallID); g != nil {
+				if g := k.pairs.answer(b.CallID); g != nil {
 					answers[place{i, j}] = g
 				} else {
 					strays[b.CallID]++
@@ -204,6 +263,19 @@ func (k *keeper) judgeResults(msgs []history.Message) {
 	}
 }
 
+// A judgement is what holds of all results that may be of the same calls.
+type judgement struct {
+	verdict verdict
+	names   map[string]bool // of the tools, folded
+}
+
+func (j *judgement) of(tool string) {
+	if j.names == nil {
+		j.names = map[string]bool{}
+	}
+	j.names[fold(tool)] = true
+}
+
 func once[K comparable](known map[K]judgement, key K, judge func() judgement) judgement {
 	j, done := known[key]
 	if !done {
@@ -214,7 +286,7 @@ func once[K comparable](known map[K]judgement, key K, judge func() judgement) ju
 }
 
 // judgeTools decides on a result of one of these tools, by the strictest.
-func (k *keeper) judgeTools(tools []string) (j judgement) {
+func (k *keeping) judgeTools(tools []string) (j judgement) {
 	for _, tool := range tools {
 		j.of(tool)
 		if !j.verdict.withheld() {
@@ -227,20 +299,25 @@ func (k *keeper) judgeTools(tools []string) (j judgement) {
 // judgeStray decides on the results of an id that answer no unanswered call before
 // them in these messages: they may answer one in the record, or be second answers,
 // or have come before their call. Whatever of these is withheld withholds them all.
-func (k *keeper) judgeStray(id string, results int) judgement {
+func (k *keeping) judgeStray(id string, results int) judgement {
 	j := k.judgeTools(k.calls[id])
-	if !j.verdict.withheld() {
+	switch {
+	case j.verdict.withheld():
+	case k.whole:
 		j.verdict = k.judgeRecord(id, results, &j)
+	default:
+		// Its call may be in a part that is gone, or still to come.
+		j.verdict = verdict{Unknown, reasonCallNotFound}
 	}
 	return j
 }
 
 // judgeRecord decides by the calls of that id in the record, and adds them to those
 // that have been decided on.
-func (k *keeper) judgeRecord(id string, answers int, j *judgement) verdict {
-	if k.request.FindCalls != nil {
+func (k *keeping) judgeRecord(id string, answers int, j *judgement) verdict {
+	if k.find != nil {
 		// One result answers one call there; which of them several answer nobody can tell.
-		found, err := k.request.FindCalls(id, answers > 1)
+		found, err := k.find(id, answers > 1)
 		if err != nil {
 			return verdict{Unknown, reasonCallNotFound}
 		}
@@ -260,7 +337,7 @@ func (k *keeper) judgeRecord(id string, answers int, j *judgement) verdict {
 
 // judgeNames decides on a result by the tools that it is said to be of beside the
 // calls, which have been decided on.
-func (k *keeper) judgeNames(names []string, calls *judgement) verdict {
+func (k *keeping) judgeNames(names []string, calls *judgement) verdict {
 	for _, name := range names {
 		if calls.names[fold(name)] {
 			continue

@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -19,7 +20,35 @@ const maxNested = 8
 // values collects what of withheld parts must not be repeated elsewhere.
 type values struct {
 	list []value
-	seen map[string]bool
+	seen map[string]int // where in list
+}
+
+// after returns them behind the earlier ones, each once. Of equal ones the category of
+// the first counts.
+func (vs *values) after(earlier []value) []value {
+	var all []value
+	for _, v := range earlier {
+		if i, again := vs.seen[v.text]; again {
+			vs.list[i].category = v.category
+		} else {
+			all = append(all, v)
+		}
+	}
+	return append(all, vs.list...)
+}
+
+// newest returns the last of the values that take up to so many bytes together, as
+// copies that hold nothing else.
+func newest(list []value, bytes int) []value {
+	var kept []value
+	for _, v := range slices.Backward(list) {
+		if n := len(v.text); n <= bytes {
+			bytes -= n
+			kept = append(kept, value{strings.Clone(v.text), v.category})
+		}
+	}
+	slices.Reverse(kept)
+	return kept
 }
 
 // arguments collects the string values of the arguments of a withheld call.
@@ -43,6 +72,17 @@ func (vs *values) arguments(b *history.Block, category string) {
 func (vs *values) result(b *history.Block, category string) {
 	for i := range b.Content {
 		vs.freeText(b.Content[i].Text, category)
+	}
+}
+
+// members collects what stands in members of an object: arguments, or an answer.
+func (vs *values) members(list []strictjson.Value, category string) {
+	for _, v := range list {
+		if s, ok := v.Text(); ok {
+			vs.freeText(s, category)
+		} else {
+			vs.json(v, category, 0)
+		}
 	}
 }
 
@@ -135,12 +175,12 @@ func (vs *values) add(s, category string) {
 	if utf8.RuneCountInString(trimmed) >= minEcho {
 		s = trimmed
 	}
-	if vs.seen[s] || utf8.RuneCountInString(s) < minEcho {
+	if _, there := vs.seen[s]; there || utf8.RuneCountInString(s) < minEcho {
 		return
 	}
 	if vs.seen == nil {
-		vs.seen = map[string]bool{}
+		vs.seen = map[string]int{}
 	}
-	vs.seen[s] = true
+	vs.seen[s] = len(vs.list)
 	vs.list = append(vs.list, value{s, category})
 }

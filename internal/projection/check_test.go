@@ -8,7 +8,19 @@ import (
 	"historyd/internal/history"
 )
 
-func TestCheckHistory(t *testing.T) {
+// check leads a Checker through the messages.
+func check(msgs []history.Message, repair bool, faults *history.Faults) (kept []history.Message, repaired []Repair) {
+	c := NewChecker(repair, faults)
+	for i, m := range msgs {
+		if m, ok := c.Message(int64(i), m); ok {
+			kept = append(kept, m)
+		}
+	}
+	repaired, _ = c.Repaired()
+	return kept, repaired
+}
+
+func TestAHistoryIsChecked(t *testing.T) {
 	id := func(m history.Message, id string) history.Message { m.ID = id; return m }
 	const dup, orphan = "duplicate_id", "orphan_result"
 	for _, tt := range []struct {
@@ -34,7 +46,7 @@ func TestCheckHistory(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			before := show(tt.in)
 			var faults history.Faults
-			kept, repaired := CheckHistory(tt.in, false, &faults)
+			kept, repaired := check(tt.in, false, &faults)
 			if show(kept) != before || repaired != nil {
 				t.Errorf("kept %s and repaired %v without being asked to", show(kept), repaired)
 			}
@@ -52,7 +64,7 @@ func TestCheckHistory(t *testing.T) {
 			if !slices.Equal(paths, want) {
 				t.Errorf("faults at %v, want %v", paths, want)
 			}
-			kept, repaired = CheckHistory(tt.in, true, nil)
+			kept, repaired = check(tt.in, true, nil)
 			var told []string
 			for _, r := range repaired {
 				told = append(told, r.Path+" "+r.Code)
@@ -66,7 +78,7 @@ func TestCheckHistory(t *testing.T) {
 			if got, want := show(kept), show(tt.kept); got != want {
 				t.Errorf("kept %s, want %s", got, want)
 			}
-			if again, more := CheckHistory(kept, true, nil); show(again) != show(kept) || more != nil {
+			if again, more := check(kept, true, nil); show(again) != show(kept) || more != nil {
 				t.Errorf("the repaired history is repaired again: %v", more)
 			}
 			if show(tt.in) != before {

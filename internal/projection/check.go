@@ -1,0 +1,107 @@
+package projection
+
+import (
+	"crypto/sha256"
+	"fmt"
+
+	"historyd/internal/history"
+)
+
+// A Repair is something that a Checker left out.
+type Repair struct {
+	Path, Code, Detail string
+}
+
+// Codes of a Repair.
+const (
+	CodeDuplicateID  = "duplicate_id"
+	CodeOrphanResult = "orphan_result"
+)
+
+// maxRepaired is how many repairs are told one by one.
+const maxRepaired = 1000
+
+// A Checker looks for what only shows in a whole history: an id that two messages
+// have, and a result that answers no call. A call without an answer is nothing wrong.
+// It is led through the messages in order, and holds of them no more than 16 bytes
+// an id and the calls that are still unanswered.
+type Checker struct {
+	repair   bool
+	faults   *history.Faults
+	ids      map[[16]byte]struct{}
+	pairs    *pairing
+	repaired []Repair
+	total    int64
+}
+
+// NewChecker adds what is wrong to faults; with repair it is left out and told in
+// Repaired instead, and faults may be nil.
+func NewChecker(repair bool, faults *history.Faults) *Checker {
+	return &Checker{repair: repair, faults: faults, ids: map[[16]byte]struct{}{}, pairs: newPairing()}
+}
+
+// Message looks at the next message, which is at messages[index] of its document. It
+// returns it without what is left out, and false when nothing of it stays.
+func (c *Checker) Message(index int64, m history.Message) (kept history.Message, ok bool) {
+	if m.ID != "" && !c.Take(m.ID) {
+		c.wrong(fmt.Sprintf("messages[%d]", index), CodeDuplicateID, "an earlier message has the same id")
+		return m, !c.repair
+	}
+	content := c.content(index, m.Content)
+	if len(content) == 0 && len(m.Content) > 0 && c.repair {
+		return m, false
+	}
+	if c.repair {
+		m.Content = content
+	}
+	return m, true
+}
+
+// Take gives an id to a message that came without one; false when another has it.
+func (c *Checker) Take(id string) bool {
+	sum := sha256.Sum256([]byte(id))
+	key := [16]byte(sum[:])
+	if _, taken := c.ids[key]; taken {
+		return false
+	}
+	c.ids[key] = struct{}{}
+	return true
+}
+
+// Repaired tells what was left out, the first 1000, and how much it was in all.
+func (c *Checker) Repaired() (first []Repair, total int64) { return c.repaired, c.total }
+
+func (c *Checker) wrong(path, code, detail string) {
+	if !c.repair {
+		c.faults.Add(path, history.CodeInvalidMessage, -1, "%s", detail)
+		return
+	}
+	if c.total++; c.total <= maxRepaired {
+		c.repaired = append(c.repaired, Repair{path, code, detail})
+	}
+}
+
+// content returns the blocks without the results that answer no call.
+func (c *Checker) content(message int64, blocks []history.Block) []history.Block {
+	var kept []history.Block
+	dropped := false
+	for j := range blocks {
+		b := &blocks[j]
+		switch b.Type {
+		case history.ToolCall:
+			c.pairs.call(message, b.ID, b.Name)
+		case history.ToolResult:
+			// A result without an id is wrong by itself, which its reader has told.
+			if b.CallID != "" && c.pairs.answer(b.CallID) == nil {
+				c.wrong(fmt.Sprintf("messages[%d].content[%d]", message, j), CodeOrphanResult, "no unanswered earlier call has this id")
+				dropped = true
+				continue
+			}
+		}
+		kept = append(kept, *b)
+	}
+	if !dropped {
+		return blocks
+	}
+	return kept
+}

@@ -1,0 +1,194 @@
+package projection
+
+import (
+	"slices"
+	"strings"
+
+	"historyd/internal/history"
+	"historyd/internal/strictjson"
+)
+
+// Tools that a provider runs itself, or has servers run, leave their calls and results
+// in opaque blocks. Those cannot be edited: a block that tells something of a tool of
+// which anything is withheld goes whole, and so does the block that answers it. The
+// tools of servers (MCP) are the client's choice, and as unknown as its own; a
+// provider's own are kept unless something is said of them.
+
+// hosted is a call or a result of such a tool.
+type hosted struct {
+	tools   []string // names: the one given, and the one in the type
+	id      string   // of a call
+	answers string   // of a result: the id of its call
+	server  bool     // a server ran it
+
+	said, told []strictjson.Value // arguments, and what came of them
+}
+
+// hostedIn returns what there is of it anywhere in a provider's JSON.
+func hostedIn(v strictjson.Value) []hosted {
+	var list []hosted
+	switch v.Kind() {
+	case '[':
+		for _, e := range v.Elements() {
+			list = append(list, hostedIn(e)...)
+		}
+	case '{':
+		if h, ok := hostedOf(v); ok {
+			list = append(list, h)
+		}
+		for _, m := range v.Members() {
+			list = append(list, hostedIn(m)...)
+		}
+	}
+	return list
+}
+
+// hostedOf reads one object.
+func hostedOf(v strictjson.Value) (h hosted, ok bool) {
+	var name, typ, answers string
+	arguments := false
+	for member, m := range v.Members() {
+		switch spelt := strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(member)); spelt {
+		case "type":
+			typ, _ = m.Text()
+		case "name":
+			name, _ = m.Text()
+		case "id":
+			h.id, _ = m.Text()
+		case "tooluseid", "callid", "approvalrequestid":
+			answers, _ = m.Text()
+		case "input", "arguments", "args":
+			arguments = true
+			h.said = append(h.said, m)
+		case "action", "code", "queries":
+			h.said = append(h.said, m)
+		case "output", "outputs", "content", "result", "results", "error", "reason":
+			h.told = append(h.told, m)
+		}
+	}
+	h.server = strings.HasPrefix(strings.ToLower(typ), "mcp")
+	called := name != "" && arguments
+	if called {
+		h.tools = append(h.tools, name)
+	} else {
+		h.answers = answers
+	}
+	own := toolOfType(typ)
+	if own != "" {
+		h.tools = append(h.tools, own)
+	}
+	return h, called || own != "" || h.answers != "" || h.server && arguments
+}
+
+// toolOfType returns the tool that a type names, such as web_search_call and
+// web_search_tool_result; empty when it names none.
+func toolOfType(typ string) string {
+	for _, end := range []string{"_tool_use", "_tool_result", "_call_output", "_call"} {
+		if tool, ok := strings.CutSuffix(strings.ToLower(typ), end); ok {
+			if tool == "server" || tool == "mcp" {
+				return ""
+			}
+			return tool
+		}
+	}
+	return ""
+}
+
+// judgeHosted decides on the opaque blocks.
+func (k *keeping) judgeHosted(msgs []history.Message) {
+	called := map[string]*group{} // everything called with an id
+	found := map[place][]hosted{}
+	for i := range msgs {
+		for j := range msgs[i].Content {
+			b := &msgs[i].Content[j]
+			if b.Type != history.OpaqueBlock {
+				continue
+			}
+			list := hostedIn(strictjson.Value{Raw: b.Opaque})
+			for _, h := range list {
+				if h.id != "" && h.answers == "" {
+					g := called[h.id]
+					if g == nil {
+						g = &group{}
+						called[h.id] = g
+					}
+					g.tools, g.server = append(g.tools, h.tools...), g.server || h.server
+				}
+			}
+			if len(list) > 0 {
+				found[place{i, j}] = list
+			}
+		}
+	}
+	for i := range msgs {
+		for j := range msgs[i].Content {
+			at := place{i, j}
+			for _, h := range found[at] {
+				if v := k.judgeOne(k.next+int64(i), &h, called); v.withheld() && !k.verdicts[at].withheld() {
+					k.goes(at, v, found[at])
+				}
+			}
+		}
+	}
+}
+
+// goes notes that a block goes, and the values of its arguments.
+func (k *keeping) goes(at place, v verdict, list []hosted) {
+	if k.withheld == nil {
+		k.withheld = map[place][]hosted{}
+	}
+	k.verdicts[at], k.withheld[at] = v, list
+	for _, h := range list {
+		k.values.members(h.said, v.category)
+	}
+}
+
+// judgeOne decides by the names of a call or result, and by the call that a result answers.
+func (k *keeping) judgeOne(message int64, h *hosted, called map[string]*group) verdict {
+	tools, server, lost := slices.Clip(h.tools), h.server, false
+	switch {
+	case h.answers != "":
+		g := k.hosted.answer(h.answers)
+		if g == nil {
+			g, lost = called[h.answers], true
+		}
+		if g != nil {
+			tools, server = append(tools, g.tools...), server || g.server
+		}
+	case h.id != "" && len(tools) > 0:
+		g := k.hosted.call(message, h.id, tools[0])
+		g.server = g.server || server
+	}
+	return k.judgeTraffic(tools, server, lost)
+}
+
+// judgeTraffic decides by the names of tools. lost tells that the call was not found.
+func (k *keeping) judgeTraffic(tools []string, server, lost bool) verdict {
+	for _, tool := range tools {
+		for _, of := range []part{arguments, results} {
+			if v := k.judge(of, tool, &k.now, &table{}); v.withheld() && (server || v.reason == reasonCategory) {
+				return v
+			}
+		}
+	}
+	switch {
+	case server && lost && !k.whole:
+		return verdict{Unknown, reasonCallNotFound}
+	case server && len(tools) == 0:
+		return k.unknown()
+	}
+	return verdict{}
+}
+
+// judgeInner decides on an opaque block inside of a result, by its names alone.
+func (k *keeping) judgeInner(b *history.Block) verdict {
+	if b.Type != history.OpaqueBlock {
+		return verdict{}
+	}
+	for _, h := range hostedIn(strictjson.Value{Raw: b.Opaque}) {
+		if v := k.judgeTraffic(h.tools, h.server, h.answers != ""); v.withheld() {
+			return v
+		}
+	}
+	return verdict{}
+}
