@@ -59,12 +59,13 @@ func (n *naming) name(original string) string {
 // An idRule says which ids of calls a provider accepts.
 type idRule struct {
 	max    int
-	signs  string // of which an id is made; empty for any
+	signs  string // of which an id is made; empty for any but NUL
 	unique bool   // no two calls of a request may have the same
+	apart  bool   // no two calls of a message may have the same
 }
 
 func (r idRule) legal(id string) bool {
-	return id != "" && len(id) <= r.max && (r.signs == "" || strings.Trim(id, r.signs) == "")
+	return id != "" && len(id) <= r.max && strings.IndexByte(id, 0) < 0 && (r.signs == "" || strings.Trim(id, r.signs) == "")
 }
 
 // numbering maps the ids of calls, and gives results the ids of the calls that they
@@ -77,7 +78,12 @@ type numbering struct {
 }
 
 // begin forgets the calls of a message before.
-func (n *numbering) begin() { clear(n.open) }
+func (n *numbering) begin() {
+	clear(n.open)
+	if n.rule.apart {
+		clear(n.used)
+	}
+}
 
 // call returns the id to write for a call, which stands at that place.
 func (n *numbering) call(id string, m *history.Message, block int) string {
@@ -85,10 +91,11 @@ func (n *numbering) call(id string, m *history.Message, block int) string {
 	if !n.rule.legal(given) {
 		given = derivedID(id)
 	}
-	for try := 0; n.rule.unique && n.used[given]; try++ {
+	unique := n.rule.unique || n.rule.apart
+	for try := 0; unique && n.used[given]; try++ {
 		given = derivedID(id + "\x00" + m.ID + "\x00" + strconv.FormatInt(m.Seq, 10) + "\x00" + strconv.Itoa(block) + "\x00" + strconv.Itoa(try))
 	}
-	if n.rule.unique {
+	if unique {
 		if n.used == nil {
 			n.used = map[string]bool{}
 		}

@@ -67,3 +67,27 @@ func (o *object) member(name string, v strictjson.Value) {
 	o.dst = append(history.AppendString(o.dst, name), ':')
 	o.dst = append(o.dst, v.Raw...)
 }
+
+// memberNamed returns a member of an object, or the zero Value.
+func memberNamed(raw jsontext.Value, name string) strictjson.Value {
+	if raw.Kind() != '{' {
+		return strictjson.Value{}
+	}
+	v, _ := strictjson.Value{Raw: raw}.Member(name)
+	return v
+}
+
+func textOf(raw jsontext.Value, name string) string {
+	s, _ := memberNamed(raw, name).Text()
+	return s
+}
+
+func kindOf(raw jsontext.Value, name string) jsontext.Kind { return memberNamed(raw, name).Kind() }
+
+// objectOf returns the value when it is an object.
+func objectOf(v strictjson.Value) jsontext.Value {
+	if v.Kind() != '{' {
+		return nil
+	}
+	return v.Raw
+}

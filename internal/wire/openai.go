@@ -16,7 +16,7 @@ func (openAICodec) decode(d *decoder, v strictjson.Value, path string) []history
 	return []history.Message{d.openAIMessage(v, path)}
 }
 
-func (openAICodec) exporter() exporter { return &openAIWriter{purpose: ForExport} }
+func (openAICodec) exporter() exporter { return &openAIExporter{} }
 
 // toolNames takes a function or a custom tool.
 func (openAICodec) toolNames(tool strictjson.Value) ([]string, bool) {
@@ -28,19 +28,3 @@ func (openAICodec) toolNames(tool strictjson.Value) ([]string, bool) {
 	}
 	return nil, false
 }
-
-func (openAICodec) render(s *Show) Shown {
-	w := openAIWriter{purpose: ForModel}
-	for i := range s.Messages {
-		w.message(&s.Messages[i])
-	}
-	return Shown{Messages: w.dst}
-}
-
-func (w *openAIWriter) add(o *object, m *history.Message) {
-	w.dst = o.dst
-	w.message(m)
-	o.dst = w.dst
-}
-
-func (w *openAIWriter) end(*object) {}

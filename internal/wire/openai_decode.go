@@ -4,7 +4,6 @@ import (
 	"encoding/json/jsontext"
 	"slices"
 	"strconv"
-	"strings"
 
 	"historyd/internal/history"
 	"historyd/internal/strictjson"
@@ -18,8 +17,12 @@ import (
 //	tool_calls, custom    tool_call,    extra {"type":"custom", …, "custom":{…}}
 //	tool_calls, others    tool_call,    extra {"type":TYPE}, no name, arguments = the item without id and type
 //	function_call         tool_call,    extra {"function_call":{…}}, id functionCallID
-//	refusal, audio        opaque,       data {"type":NAME,NAME:…}, extra {"member":NAME}
+//	reasoning_content     thinking,     extra {"member":"reasoning_content"}; reasoning is another spelling
+//	audio with data       audio,        extra {"member":"audio","audio":{members of audio but data}}
+//	refusal, other audio  opaque,       data {"type":NAME,NAME:…}, extra {"member":NAME}
 //	part text, image_url  text, image,  extra {members of the part, "image_url":{…}}
+//	part input_audio      audio,        extra {members of the part, "input_audio":{…}}
+//	part file with data   document,     extra {members of the part, "file":{…}}, no media type when the data is no data: URL
 //	other parts           opaque,       data = the part
 //	everything else       extra of the message
 //
@@ -43,10 +46,14 @@ const (
 var (
 	openAIMembers   = []string{"role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal", "audio"}
 	callMembers     = []string{"id", "type", "function", "custom", "function_call"}
+	thinkingMembers = []string{"reasoning_content", "reasoning"}
+	messageMembers  = append(slices.Clip(openAIMembers), thinkingMembers...)
 	levelMembers    = callMembers[2:]
 	functionMembers = []string{"name", "arguments"}
 	customMembers   = []string{"name", "input"}
 	imageMembers    = []string{"url"}
+	audioMembers    = []string{"data", "format"}
+	fileMembers     = []string{"file_data", "file_id", "filename"}
 	partTypes       = []string{"text", "image_url", "input_audio", "refusal", "file"} // each with a member of its name
 )
 
@@ -77,9 +84,14 @@ func (d *decoder) openAIMessage(v strictjson.Value, path string) history.Message
 		return m
 	}
 	given := openAIGiven{role: d.openAIRole(v, path, &m), known: map[string]strictjson.Value{}}
-	extra := d.object(v, path, openAIMembers, func(name string, v strictjson.Value) bool {
+	extra := d.object(v, path, messageMembers, func(name string, v strictjson.Value) bool {
 		switch {
 		case name == "role":
+		case slices.Contains(thinkingMembers, name):
+			if thought, ok := v.Text(); given.role != "assistant" || !ok || thought == "" {
+				return true
+			}
+			given.known[name] = v
 		case saysNothing(name, v) && !(name == "tool_call_id" && given.role == "tool"):
 			return true
 		case name == "name":
@@ -155,8 +167,8 @@ func (d *decoder) openAISaid(v strictjson.Value, path string, m *history.Message
 		d.fault(content, path+".content", "holds at least one part")
 	}
 	for i := range blocks {
-		if m.Role == history.System && blocks[i].Type == history.ImageBlock {
-			d.fault(content, path+".content["+strconv.Itoa(i)+"].type", "a system message cannot hold an image")
+		if m.Role == history.System && blocks[i].Media() {
+			d.fault(content, path+".content["+strconv.Itoa(i)+"].type", "a system message holds text alone")
 		}
 	}
 	return blocks
@@ -165,18 +177,27 @@ func (d *decoder) openAISaid(v strictjson.Value, path string, m *history.Message
 func (d *decoder) openAIAssistant(v strictjson.Value, path string, known map[string]strictjson.Value) []history.Block {
 	faultsBefore := d.count()
 	var blocks []history.Block
+	for _, name := range thinkingMembers {
+		if thought, there := known[name]; there {
+			text, _ := thought.Text()
+			blocks = append(blocks, history.Block{Type: history.ThinkingBlock, Text: text, Extra: memberMark(name).value()})
+		}
+	}
 	if content, there := known["content"]; there && !content.IsNull() {
-		blocks = d.openAIContent(content, path+".content")
+		said := d.openAIContent(content, path+".content")
+		for i := range said {
+			if said[i].Media() {
+				d.fault(content, path+".content["+strconv.Itoa(i)+"].type", "an answer of this format holds text and refusals")
+			}
+		}
+		blocks = append(blocks, said...)
 	}
 	if refusal, there := known["refusal"]; there {
 		d.text(refusal, path+".refusal", 0, 0)
 		blocks = append(blocks, memberBlock("refusal", refusal))
 	}
 	if audio, there := known["audio"]; there {
-		if audio.Kind() != '{' {
-			d.fault(audio, path+".audio", "must be an object")
-		}
-		blocks = append(blocks, memberBlock("audio", audio))
+		blocks = append(blocks, d.openAISpoken(audio, path+".audio"))
 	}
 	if calls, there := known["tool_calls"]; there {
 		if calls.Kind() != '[' {
@@ -207,14 +228,42 @@ func (d *decoder) openAIAssistant(v strictjson.Value, path string, known map[str
 	return blocks
 }
 
+// openAISpoken reads the audio of an answer: its sound where the answer brings it,
+// and else what names it.
+func (d *decoder) openAISpoken(v strictjson.Value, path string) history.Block {
+	if v.Kind() != '{' {
+		d.fault(v, path, "must be an object")
+		return history.Block{}
+	}
+	data := memberNamed(v.Raw, "data")
+	if text, ok := data.Text(); !ok || text == "" {
+		return memberBlock("audio", v)
+	}
+	b := history.Block{Type: history.AudioBlock}
+	rest := d.object(v, path, audioMembers[:1], func(_ string, v strictjson.Value) bool {
+		d.base64(&b, v, path+".data")
+		return false
+	})
+	d.refuseCarriers(v, path, rest.value())
+	mark := memberMark("audio")
+	mark.add("audio", orEmpty(rest.value()))
+	b.Extra = mark.value()
+	return b
+}
+
 // memberBlock keeps a member of an assistant message that may be all there is in it.
 func memberBlock(name string, v strictjson.Value) history.Block {
-	var data, mark extra
-	quoted := jsontext.Value(history.AppendString(nil, name))
-	data.add("type", quoted)
+	var data extra
+	data.add("type", history.AppendString(nil, name))
 	data.add(name, v.Compact())
-	mark.add("member", quoted)
+	mark := memberMark(name)
 	return history.Block{Type: history.OpaqueBlock, Provider: openAIProvider, Opaque: data.value(), Extra: mark.value()}
+}
+
+// memberMark says of which member of its message a block was.
+func memberMark(name string) (mark extra) {
+	mark.add("member", history.AppendString(nil, name))
+	return mark
 }
 
 func orEmpty(v jsontext.Value) jsontext.Value {
@@ -333,133 +382,4 @@ func (d *decoder) openAIFunction(v strictjson.Value, path string, members []stri
 		}
 	}
 	return level
-}
-
-func (d *decoder) openAIContent(v strictjson.Value, path string) []history.Block {
-	if s, ok := v.Text(); ok {
-		return []history.Block{history.Text(s)}
-	}
-	if v.Kind() != '[' {
-		d.fault(v, path, "is a string or a list of parts")
-		return nil
-	}
-	blocks := []history.Block{}
-	for i, e := range v.Elements() {
-		blocks = append(blocks, d.openAIPart(e, path+"["+strconv.Itoa(i)+"]"))
-	}
-	return blocks
-}
-
-func (d *decoder) openAIPart(v strictjson.Value, path string) history.Block {
-	if v.Kind() != '{' {
-		d.fault(v, path, "a part is an object with a type")
-		return history.Block{}
-	}
-	typ, there := v.Member("type")
-	kind, ok := typ.Text()
-	switch {
-	case !there:
-		before := d.count()
-		d.object(v, path, []string{"type"}, func(string, strictjson.Value) bool { return false })
-		if d.count() == before { // it does not stand there in another case either
-			d.fault(v, path+".type", "is missing")
-		}
-		return history.Block{}
-	case !ok:
-		d.fault(typ, path+".type", "must be a string")
-		return history.Block{}
-	case toolTraffic(kind):
-		d.fault(typ, path+".type", "calls stand in tool_calls and results in tool messages, not among the parts")
-		return history.Block{}
-	}
-	value, part := strictjson.Value{}, history.Block{Type: history.OpaqueBlock, Provider: openAIProvider}
-	known := []string{"type"}
-	if slices.Contains(partTypes, kind) {
-		known = append(known, kind)
-	}
-	rest := d.object(v, path, known, func(name string, v strictjson.Value) bool {
-		if name == kind {
-			value = v
-		}
-		return false
-	})
-	switch kind {
-	case "text":
-		if value.Raw == nil {
-			d.fault(v, path+".text", "is missing: a string")
-			break
-		}
-		part = history.Text(d.text(value, path+".text", 0, 0))
-		part.Extra = rest.value()
-		d.refuseCarriers(v, path, part.Extra)
-		return part
-	case "image_url":
-		return d.openAIImage(v, value, path, rest)
-	case "input_audio":
-		d.fault(v, path, "inline audio data is not supported yet")
-	case "refusal":
-		if value.Kind() != '"' {
-			d.fault(v, path+".refusal", "must be a string")
-		}
-	case "file":
-		d.openAIFile(v, value, path)
-	}
-	part.Opaque = v.Compact()
-	if history.ClientTool(v) {
-		d.fault(v, path, "calls stand in tool_calls and results in tool messages, not among the parts")
-	}
-	return part
-}
-
-// toolTraffic reports whether a part is of a type by which other formats put calls
-// and results among the parts. Kept as something unknown they would pass the redaction.
-func toolTraffic(kind string) bool {
-	kind = strings.ToLower(kind)
-	return strings.Contains(kind, "tool") || strings.Contains(kind, "function") || strings.Contains(kind, "call")
-}
-
-func (d *decoder) openAIImage(v, value strictjson.Value, path string, rest extra) history.Block {
-	b := history.Block{Type: history.ImageBlock}
-	if value.Raw == nil || value.Kind() != '{' {
-		d.fault(v, path+".image_url", "must be an object with a url")
-		return b
-	}
-	found := false
-	level := d.object(value, path+".image_url", imageMembers, func(_ string, v strictjson.Value) bool {
-		found = true
-		b.URL = d.text(v, path+".image_url.url", 1, 0)
-		return false
-	})
-	switch {
-	case !found:
-		d.fault(value, path+".image_url.url", "is missing")
-	case inline(b.URL):
-		d.fault(value, path+".image_url.url", "inline image data is not supported yet: give a url")
-	}
-	d.refuseCarriers(v, path, rest.value())
-	if level != nil {
-		d.refuseCarriers(value, path+".image_url", level.value())
-		rest.add("image_url", level.value())
-	}
-	b.Extra = rest.value()
-	return b
-}
-
-// inline reports whether a URL is its own content.
-func inline(url string) bool {
-	scheme, _, _ := strings.Cut(strings.TrimSpace(url), ":")
-	return strings.EqualFold(scheme, "data")
-}
-
-func (d *decoder) openAIFile(v, value strictjson.Value, path string) {
-	if value.Raw == nil || value.Kind() != '{' {
-		d.fault(v, path+".file", "must be an object")
-		return
-	}
-	d.object(value, path+".file", []string{"file_data", "file_id", "filename"}, func(name string, v strictjson.Value) bool {
-		if name == "file_data" && !v.IsNull() {
-			d.fault(v, path+".file.file_data", "inline document data is not supported yet: give a file_id")
-		}
-		return false
-	})
 }

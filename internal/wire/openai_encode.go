@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/base64"
 	"encoding/json/jsontext"
 	"slices"
 	"strings"
@@ -9,28 +10,15 @@ import (
 	"historyd/internal/strictjson"
 )
 
-// openAIWriter appends messages of Chat Completions. For a model it writes only
-// what a request may hold; what has no place there is left out. For export a block
-// that the format has no form for is written as the native block, and thinking as
-// reasoning_content, without its signature.
-type openAIWriter struct {
-	object
-	purpose Purpose
-	some    bool // a message has been written
-}
+// openAIExporter writes messages as they came in. A block that the format has no form
+// for is written as the native block, and thinking as reasoning_content, without its
+// signature.
+type openAIExporter struct{ *object }
 
-func (w *openAIWriter) begin(role string) {
-	if w.some {
-		w.dst = append(w.dst, ',')
-	}
-	w.some = true
-	w.open()
-	w.text("role", role)
-}
+func (w *openAIExporter) end(*object) {}
 
-func (w *openAIWriter) export() bool { return w.purpose == ForExport }
-
-func (w *openAIWriter) message(m *history.Message) {
+func (w *openAIExporter) add(o *object, m *history.Message) {
+	w.object = o
 	switch m.Role {
 	case history.Tool:
 		w.results(m)
@@ -41,43 +29,49 @@ func (w *openAIWriter) message(m *history.Message) {
 	}
 }
 
-func (w *openAIWriter) said(m *history.Message) {
+func (w *openAIExporter) begin(role string) {
+	w.element()
+	w.open()
+	w.text("role", role)
+}
+
+func (w *openAIExporter) said(m *history.Message) {
 	if !w.speaks(m) {
 		return
 	}
-	role := string(m.Role)
-	if m.Role == history.System && textOf(m.Extra, "role") == "developer" {
-		role = "developer"
-	}
-	w.begin(role)
+	w.begin(openAIRoleOf(m))
 	w.content(m.Role, m.Content)
 	w.rest(m, nil)
 	w.close()
 }
 
-func (w *openAIWriter) assistant(m *history.Message) {
-	refusal, audio := memberOf(m, "refusal"), memberOf(m, "audio")
-	calls, old := w.countCalls(m)
-	if !w.export() {
-		audio = strictjson.Value{}
-		if refusal.Raw == nil && calls == 0 && !w.speaks(m) {
-			return
-		}
+// openAIRoleOf returns the role of a message that holds neither calls nor results.
+func openAIRoleOf(m *history.Message) string {
+	if m.Role == history.System && textOf(m.Extra, "role") == "developer" {
+		return "developer"
 	}
+	return string(m.Role)
+}
+
+func (w *openAIExporter) assistant(m *history.Message) {
+	refusal := memberOf(m, "refusal")
+	calls, old := countCalls(m)
 	w.begin("assistant")
-	if refusal.Raw == nil && audio.Raw == nil && calls == 0 && old < 0 && !w.speaks(m) {
+	var written []string
+	spoken := w.spoken(m)
+	thoughts := w.thoughts(m)
+	if refusal.Raw == nil && spoken == nil && thoughts == nil && calls == 0 && old < 0 && !w.speaks(m) {
 		w.text("content", "") // null would be a message of nothing
 	} else {
 		w.content(m.Role, m.Content)
 	}
-	var written []string
 	if refusal.Raw != nil {
 		written = append(written, "refusal")
 		w.raw("refusal", refusal.Raw)
 	}
-	if audio.Raw != nil {
+	if spoken != nil {
 		written = append(written, "audio")
-		w.raw("audio", audio.Raw)
+		w.raw("audio", spoken)
 	}
 	if calls > 0 {
 		written = append(written, "tool_calls")
@@ -88,22 +82,25 @@ func (w *openAIWriter) assistant(m *history.Message) {
 		w.name("function_call")
 		w.function(&m.Content[old], "function_call", functionMembers)
 	}
-	w.rest(m, written)
-	if w.export() {
-		w.thinking(m)
+	for i, name := range thinkingMembers {
+		if thoughts != nil && thoughts[i] != "" {
+			written = append(written, name)
+			w.text(name, thoughts[i])
+		}
 	}
+	w.rest(m, written)
 	w.close()
 }
 
 // countCalls counts the calls that go into tool_calls, and finds the one that goes
 // back into function_call; -1 when there is none.
-func (w *openAIWriter) countCalls(m *history.Message) (calls, old int) {
+func countCalls(m *history.Message) (calls, old int) {
 	old = -1
 	for i := range m.Content {
 		b := &m.Content[i]
 		switch {
 		case b.Type != history.ToolCall:
-		case old < 0 && w.export() && b.ID == functionCallID && kindOf(b.Extra, "function_call") == '{':
+		case old < 0 && b.ID == functionCallID && kindOf(b.Extra, "function_call") == '{':
 			old = i
 		default:
 			calls++
@@ -112,20 +109,55 @@ func (w *openAIWriter) countCalls(m *history.Message) (calls, old int) {
 	return calls, old
 }
 
-func (w *openAIWriter) thinking(m *history.Message) {
-	var texts []string
+// spoken returns the member audio of a message, or nil.
+func (w *openAIExporter) spoken(m *history.Message) jsontext.Value {
 	for i := range m.Content {
-		if b := &m.Content[i]; b.Type == history.ThinkingBlock && b.Text != "" {
-			texts = append(texts, b.Text)
+		if b := &m.Content[i]; isSpoken(b) {
+			var member extra
+			member.add("data", base64Text(b.Data))
+			if rest := objectOf(memberNamed(b.Extra, "audio")); rest != nil {
+				for name, v := range (strictjson.Value{Raw: rest}).Members() {
+					if !clash(name, audioMembers[:1]) {
+						member.add(name, v.Raw)
+					}
+				}
+			}
+			return member.value()
 		}
 	}
-	if texts != nil && kindOf(m.Extra, "reasoning_content") == 0 {
-		w.text("reasoning_content", strings.Join(texts, "\n\n"))
+	return memberOf(m, "audio").Raw
+}
+
+// isSpoken reports whether a sound is the audio of its answer.
+func isSpoken(b *history.Block) bool {
+	return b.Type == history.AudioBlock && b.Data != nil && textOf(b.Extra, "member") == "audio"
+}
+
+// thoughts returns what goes into thinkingMembers, in their order; nil for nothing.
+func (w *openAIExporter) thoughts(m *history.Message) []string {
+	var texts []string
+	for i := range m.Content {
+		b := &m.Content[i]
+		if b.Type != history.ThinkingBlock || b.Text == "" {
+			continue
+		}
+		k := max(slices.Index(thinkingMembers, textOf(b.Extra, "member")), 0)
+		if kindOf(m.Extra, thinkingMembers[k]) != 0 {
+			continue
+		}
+		if texts == nil {
+			texts = make([]string, len(thinkingMembers))
+		}
+		if texts[k] != "" {
+			texts[k] += "\n\n"
+		}
+		texts[k] += b.Text
 	}
+	return texts
 }
 
 // results writes a message for each result, since Chat Completions has one in each.
-func (w *openAIWriter) results(m *history.Message) {
+func (w *openAIExporter) results(m *history.Message) {
 	answers := len(m.Answers())
 	first := true
 	for i := range m.Content {
@@ -133,21 +165,18 @@ func (w *openAIWriter) results(m *history.Message) {
 		if b.Type != history.ToolResult {
 			continue
 		}
-		old := w.export() && answers == 1 && b.CallID == functionCallID &&
+		old := answers == 1 && b.CallID == functionCallID &&
 			textOf(m.Extra, "role") == "function" && kindOf(m.Extra, "name") == '"'
 		if old {
 			w.begin("function")
 		} else {
 			w.begin("tool")
 		}
-		switch parts := w.parts(m.Role, b.Content); {
+		switch {
 		case b.Plain && len(b.Content) == 1:
 			w.text("content", b.Content[0].Text)
-		case old && parts == 0:
+		case old && len(b.Content) == 0:
 			w.null("content")
-		case parts == 0 && !w.export():
-			// A provider refuses an empty list, and a result without content.
-			w.text("content", "")
 		default:
 			w.list(m.Role, b.Content)
 		}
@@ -165,47 +194,42 @@ func (w *openAIWriter) results(m *history.Message) {
 }
 
 // isPart reports whether a block of a message of that role is a part of its content.
-func (w *openAIWriter) isPart(role history.Role, b *history.Block) bool {
+func isPart(role history.Role, b *history.Block) bool {
 	switch b.Type {
-	case history.TextBlock:
-		return true
 	case history.ToolCall, history.ToolResult, history.ThinkingBlock:
 		return false
 	case history.OpaqueBlock:
-		if role == history.Assistant && memberValue(b).Raw != nil {
-			return false
-		}
-		return w.export() || role != history.Tool && verbatim(b)
-	case history.ImageBlock:
-		return w.export() || role == history.User && b.URL != ""
+		return role != history.Assistant || memberValue(b).Raw == nil
+	case history.AudioBlock:
+		return role != history.Assistant || !isSpoken(b)
 	}
-	return w.export()
+	return true
 }
 
 // verbatim reports whether an opaque block is a part of Chat Completions.
 func verbatim(b *history.Block) bool { return b.Provider == openAIProvider && b.Opaque.Kind() == '{' }
 
-func (w *openAIWriter) parts(role history.Role, blocks []history.Block) int {
+func parts(role history.Role, blocks []history.Block) int {
 	n := 0
 	for i := range blocks {
-		if w.isPart(role, &blocks[i]) {
+		if isPart(role, &blocks[i]) {
 			n++
 		}
 	}
 	return n
 }
 
-func (w *openAIWriter) speaks(m *history.Message) bool { return w.parts(m.Role, m.Content) > 0 }
+func (w *openAIExporter) speaks(m *history.Message) bool { return parts(m.Role, m.Content) > 0 }
 
 // content writes the content member: null, a string for one bare text, or a list.
-func (w *openAIWriter) content(role history.Role, blocks []history.Block) {
-	switch w.parts(role, blocks) {
+func (w *openAIExporter) content(role history.Role, blocks []history.Block) {
+	switch parts(role, blocks) {
 	case 0:
 		w.null("content")
 		return
 	case 1:
-		i := slices.IndexFunc(blocks, func(b history.Block) bool { return w.isPart(role, &b) })
-		if b := &blocks[i]; b.Type == history.TextBlock && (b.Extra == nil || !w.export()) {
+		i := slices.IndexFunc(blocks, func(b history.Block) bool { return isPart(role, &b) })
+		if b := &blocks[i]; b.Type == history.TextBlock && b.Extra == nil {
 			w.text("content", b.Text)
 			return
 		}
@@ -213,11 +237,11 @@ func (w *openAIWriter) content(role history.Role, blocks []history.Block) {
 	w.list(role, blocks)
 }
 
-func (w *openAIWriter) list(role history.Role, blocks []history.Block) {
+func (w *openAIExporter) list(role history.Role, blocks []history.Block) {
 	w.name("content")
 	w.openList()
 	for i := range blocks {
-		if w.isPart(role, &blocks[i]) {
+		if isPart(role, &blocks[i]) {
 			w.element()
 			w.part(&blocks[i])
 		}
@@ -225,29 +249,30 @@ func (w *openAIWriter) list(role history.Role, blocks []history.Block) {
 	w.closeList()
 }
 
-func (w *openAIWriter) part(b *history.Block) {
+func (w *openAIExporter) part(b *history.Block) {
 	switch {
 	case b.Type == history.TextBlock:
 		w.open()
 		w.text("type", "text")
 		w.text("text", b.Text)
-		w.extras(b.Extra, []string{"type", "text"})
+		w.spread(b.Extra, []string{"type", "text"})
 		w.close()
-	case b.Type == history.ImageBlock && b.URL != "":
-		w.open()
-		w.text("type", "image_url")
-		w.name("image_url")
-		w.open()
-		w.text("url", b.URL)
-		level := memberNamed(b.Extra, "image_url")
-		if w.export() {
-			w.extras(objectOf(level), imageMembers)
-		} else if detail := textOf(objectOf(level), "detail"); slices.Contains([]string{"auto", "low", "high"}, detail) {
-			w.text("detail", detail)
-		}
-		w.close()
-		w.extras(b.Extra, []string{"type", "image_url"})
-		w.close()
+	case b.Type == history.ImageBlock && (b.URL != "" || b.Data != nil):
+		w.level(b, "image_url", imageMembers, func() { w.text("url", imageURL(b)) })
+	case b.Type == history.AudioBlock && b.Data != nil:
+		w.level(b, "input_audio", audioMembers[:1], func() {
+			w.raw("data", base64Text(b.Data))
+			if format := soundFormat(b); format != "" {
+				w.text("format", format)
+			}
+		})
+	case b.Type == history.DocumentBlock && b.Data != nil:
+		w.level(b, "file", fileMembers[:1], func() {
+			w.raw("file_data", fileData(b))
+			if b.Filename != "" {
+				w.text("filename", b.Filename)
+			}
+		})
 	case b.Type == history.OpaqueBlock && verbatim(b):
 		w.dst = append(w.dst, b.Opaque...)
 	default:
@@ -255,7 +280,61 @@ func (w *openAIWriter) part(b *history.Block) {
 	}
 }
 
-func (w *openAIWriter) calls(blocks []history.Block, except int) {
+// level writes a part whose members stand in an object of its name.
+func (w *openAIExporter) level(b *history.Block, kind string, known []string, write func()) {
+	w.open()
+	w.text("type", kind)
+	w.name(kind)
+	w.open()
+	write()
+	if b.Filename != "" && kind == "file" {
+		known = []string{"file_data", "filename"}
+	}
+	if kind == "input_audio" && soundFormat(b) != "" {
+		known = audioMembers
+	}
+	w.spread(objectOf(memberNamed(b.Extra, kind)), known)
+	w.close()
+	w.spread(b.Extra, []string{"type", kind})
+	w.close()
+}
+
+func imageURL(b *history.Block) string {
+	if b.Data != nil {
+		return history.DataURL(b.MediaType, b.Data)
+	}
+	return b.URL
+}
+
+// base64Text writes bytes as a JSON string.
+func base64Text(data []byte) jsontext.Value {
+	dst := make([]byte, 0, base64.StdEncoding.EncodedLen(len(data))+2)
+	dst = base64.StdEncoding.AppendEncode(append(dst, '"'), data)
+	return append(dst, '"')
+}
+
+// fileData writes the bytes of a document, as a data: URL where their type is known.
+func fileData(b *history.Block) jsontext.Value {
+	if b.MediaType == "" {
+		return base64Text(b.Data)
+	}
+	return history.AppendString(nil, history.DataURL(b.MediaType, b.Data))
+}
+
+// soundFormat names the format of a sound as Chat Completions does, if it has a name.
+func soundFormat(b *history.Block) string {
+	for format, mediaType := range soundTypes {
+		if mediaType == b.MediaType {
+			return format
+		}
+	}
+	if subtype, ok := strings.CutPrefix(b.MediaType, "audio/"); ok {
+		return subtype
+	}
+	return ""
+}
+
+func (w *openAIExporter) calls(blocks []history.Block, except int) {
 	w.name("tool_calls")
 	w.openList()
 	for i := range blocks {
@@ -267,14 +346,11 @@ func (w *openAIWriter) calls(blocks []history.Block, except int) {
 	w.closeList()
 }
 
-func (w *openAIWriter) call(b *history.Block) {
+func (w *openAIExporter) call(b *history.Block) {
 	w.open()
 	w.text("id", b.ID)
-	kind, members := "function", functionMembers
-	switch typ := textOf(b.Extra, "type"); {
-	case typ == "custom":
-		kind, members = "custom", customMembers
-	case typ != "" && typ != "function" && wholeCall(b):
+	kind, members := callKind(b)
+	if typ := textOf(b.Extra, "type"); kind == "function" && typ != "" && typ != kind && wholeCall(b) {
 		w.text("type", typ)
 		w.spread(b.Arguments, nil)
 		w.close()
@@ -283,7 +359,7 @@ func (w *openAIWriter) call(b *history.Block) {
 	w.text("type", kind)
 	w.name(kind)
 	w.function(b, kind, members)
-	if w.export() && b.Extra != nil {
+	if b.Extra != nil {
 		for name, v := range (strictjson.Value{Raw: b.Extra}).Members() {
 			unused := v.IsNull() && name != kind && slices.Contains(levelMembers, name)
 			if unused || !clash(name, callMembers) {
@@ -292,6 +368,14 @@ func (w *openAIWriter) call(b *history.Block) {
 		}
 	}
 	w.close()
+}
+
+// callKind returns the type of a call that has a name, and the members of its object.
+func callKind(b *history.Block) (kind string, members []string) {
+	if textOf(b.Extra, "type") == "custom" {
+		return "custom", customMembers
+	}
+	return "function", functionMembers
 }
 
 // wholeCall reports whether the arguments of a call of a type unknown here are what
@@ -309,46 +393,34 @@ func wholeCall(b *history.Block) bool {
 }
 
 // function writes the object with the name of the tool and the text for it.
-func (w *openAIWriter) function(b *history.Block, level string, members []string) {
+func (w *openAIExporter) function(b *history.Block, level string, members []string) {
 	w.open()
 	w.text(members[0], b.Name)
 	w.text(members[1], b.ArgumentString())
-	w.extras(objectOf(memberNamed(b.Extra, level)), members)
+	w.spread(objectOf(memberNamed(b.Extra, level)), members)
 	w.close()
 }
 
-// rest writes what else came with a message: for a model only its name.
-func (w *openAIWriter) rest(m *history.Message, written []string) {
+// rest writes what else came with a message.
+func (w *openAIExporter) rest(m *history.Message, written []string) {
 	if m.Extra == nil {
 		return
 	}
-	if !w.export() {
-		if name := textOf(m.Extra, "name"); m.Role != history.Tool && validName(name) {
-			w.text("name", name)
+	for name, v := range (strictjson.Value{Raw: m.Extra}).Members() {
+		switch {
+		case slices.Contains(written, name):
+		case clash(name, openAIMembers) && !saysNothing(name, v):
+		case clash(name, thinkingMembers) && !slices.Contains(thinkingMembers, name):
+		default:
+			w.member(name, v)
 		}
+	}
+}
+
+func (w *openAIExporter) spread(raw jsontext.Value, except []string) {
+	if raw == nil {
 		return
 	}
-	for name, v := range (strictjson.Value{Raw: m.Extra}).Members() {
-		if clash(name, openAIMembers) && (slices.Contains(written, name) || !saysNothing(name, v)) {
-			continue
-		}
-		w.member(name, v)
-	}
-}
-
-// validName reports whether the provider accepts the name of a speaker.
-func validName(s string) bool {
-	return s != "" && len(s) <= 64 && !strings.ContainsAny(s, " \t\r\n\f\v<|\\/>")
-}
-
-// extras writes the members of an extra for export, but for those named.
-func (w *openAIWriter) extras(raw jsontext.Value, except []string) {
-	if w.export() && raw != nil {
-		w.spread(raw, except)
-	}
-}
-
-func (w *openAIWriter) spread(raw jsontext.Value, except []string) {
 	for name, v := range (strictjson.Value{Raw: raw}).Members() {
 		if !clash(name, except) {
 			w.member(name, v)
@@ -359,18 +431,6 @@ func (w *openAIWriter) spread(raw jsontext.Value, except []string) {
 // clash reports whether a name is one of known, in any case.
 func clash(name string, known []string) bool {
 	return slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, name) })
-}
-
-// memberOf returns the value of an assistant's member that lies in a block of its own.
-func memberOf(m *history.Message, name string) strictjson.Value {
-	for i := range m.Content {
-		if b := &m.Content[i]; b.Type == history.OpaqueBlock && textOf(b.Extra, "member") == name {
-			if v := memberValue(b); v.Raw != nil {
-				return v
-			}
-		}
-	}
-	return strictjson.Value{}
 }
 
 // memberValue returns what memberBlock put into a block.
@@ -384,28 +444,4 @@ func memberValue(b *history.Block) strictjson.Value {
 		return v
 	}
 	return strictjson.Value{}
-}
-
-// memberNamed returns a member of an object, or the zero Value.
-func memberNamed(raw jsontext.Value, name string) strictjson.Value {
-	if raw.Kind() != '{' {
-		return strictjson.Value{}
-	}
-	v, _ := strictjson.Value{Raw: raw}.Member(name)
-	return v
-}
-
-func textOf(raw jsontext.Value, name string) string {
-	s, _ := memberNamed(raw, name).Text()
-	return s
-}
-
-func kindOf(raw jsontext.Value, name string) jsontext.Kind { return memberNamed(raw, name).Kind() }
-
-// objectOf returns the value when it is an object.
-func objectOf(v strictjson.Value) jsontext.Value {
-	if v.Kind() != '{' {
-		return nil
-	}
-	return v.Raw
 }

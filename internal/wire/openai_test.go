@@ -66,10 +66,14 @@ func TestOpenAIFaultsAreAllTold(t *testing.T) {
 		{"text in another case", part(`{"type":"text","text":"a","Text":"b"}`), "messages[0].content[0].text!"},
 		{"image", part(`{"type":"image_url"},{"type":"image_url","image_url":"https://e.example"},{"type":"image_url","image_url":{"URL":"x"}}`),
 			"messages[0].content[0].image_url messages[0].content[1].image_url messages[0].content[2].image_url.url! messages[0].content[2].image_url.url"},
-		{"inline images", part(`{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}},{"type":"image_url","image_url":{"url":" DATA:,x"}}`),
+		{"inline images of another spelling", part(`{"type":"image_url","image_url":{"url":"data:image/png;base64,AA A"}},{"type":"image_url","image_url":{"url":" DATA:,x"}}`),
 			"messages[0].content[0].image_url.url messages[0].content[1].image_url.url"},
-		{"inline audio and file", part(`{"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}},{"type":"file","file":{"file_data":"AAAA"}},{"type":"file","file":{"File_Data":"AAAA"}}`),
-			"messages[0].content[0] messages[0].content[1].file.file_data messages[0].content[2].file.file_data!"},
+		{"inline sounds and files of another spelling", part(`{"type":"input_audio","input_audio":{"data":"A","format":"wav"}},{"type":"input_audio","input_audio":{"format":"wav"}},` +
+			`{"type":"input_audio","input_audio":[]},{"type":"file","file":{"file_data":""}},{"type":"file","file":{"File_Data":"AAAA"}},{"type":"file","file":{"file_data":"data:;base64,AAAA"}},{"type":"file","file":{"file_data":7}}`),
+			"messages[0].content[0].input_audio.data messages[0].content[1].input_audio.data messages[0].content[2].input_audio messages[0].content[3].file.file_data " +
+				"messages[0].content[4].file.file_data! messages[0].content[5].file.file_data messages[0].content[6].file.file_data"},
+		{"sound of an answer", `{"role":"assistant","audio":{"id":"a","data":"A","Data":"AAAA"}}`, "messages[0].audio.data messages[0].audio.data!"},
+		{"image in an answer", `{"role":"assistant","content":[{"type":"image_url","image_url":{"url":"https://e.example"}}]}`, "messages[0].content[0].type"},
 		{"image in a system message", `{"role":"system","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"https://e.example"}}]}`, "messages[0].content[1].type"},
 		{"refusal", `{"role":"assistant","content":[{"type":"refusal","refusal":1}]}`, "messages[0].content[0].refusal"},
 		{"calls and results among the parts", part(`{"type":"tool_use"},{"type":"tool-result"},{"type":"functionCall"},{"type":"mcp_call"},{"type":"tool_call"}`),
@@ -160,9 +164,9 @@ func TestACallOfAnyTypeIsACallWithoutAName(t *testing.T) {
 		// What stands in place of withheld arguments goes where every client looks for arguments.
 		b.Arguments, b.Redacted = history.WithheldArguments("wallet"), &history.Redaction{Category: "wallet", Reason: "r"}
 		msgs[0].Content = []history.Block{b}
-		want := `[{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"",` +
-			`"arguments":"{\"_withheld\":\"wallet\"}"}}]}]`
-		for _, p := range []Purpose{ForModel, ForExport} {
+		for p, name := range map[Purpose]string{ForModel: "unnamed_e3b0c442", ForExport: ""} {
+			want := `[{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"` + name +
+				`","arguments":"{\"_withheld\":\"wallet\"}"}}]}]`
 			if got := encode(OpenAI, msgs, p); got != want {
 				t.Errorf("withheld: got %s\nwant %s", got, want)
 			}

@@ -1,0 +1,528 @@
+package wire
+
+import (
+	"encoding/json/jsontext"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"historyd/internal/history"
+	"historyd/internal/strictjson"
+)
+
+// What a request of Chat Completions may hold.
+var (
+	openAINames = nameRule{max: 64}
+	openAIIDs   = idRule{max: 40, apart: true}
+	imageTypes  = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
+)
+
+// maxOpenAIText is the most characters of one string of content.
+const maxOpenAIText = 1 << 20
+
+// openAIRender writes a request's messages. A provider other than the one whose
+// format it is may know more members, and gets those that it gave itself.
+type openAIRender struct {
+	object
+	target target
+	media  media
+	names  naming
+	ids    numbering
+	report Report
+	moved  []*history.Block // media of results that wait for the message after them
+}
+
+func (openAICodec) render(s *Show) Shown {
+	w := openAIRender{target: s.target(openAIProvider), media: chooseMedia(s.Messages, openAIMedia), names: naming{rule: openAINames}}
+	w.ids = numbering{rule: openAIIDs, counts: &w.report}
+	if s.Summary != "" {
+		// A peer's words must not gain the authority of the system position.
+		if s.Authority {
+			w.begin("system")
+		} else {
+			w.begin("user")
+		}
+		w.text("content", clean(s.Summary, &w.report))
+		w.close()
+	}
+	for st := range steps(s.Messages) {
+		w.step(st)
+	}
+	out := Shown{Messages: w.dst}
+	out.Tools, out.Refusals = s.declare(&w.names, declareOpenAI)
+	out.Names, out.Report = w.names.mapped, w.report
+	return out
+}
+
+// declareOpenAI writes an added tool.
+func declareOpenAI(o *object, d Declaration) {
+	kind := "function"
+	if d.Custom {
+		kind = "custom"
+	}
+	o.open()
+	o.text("type", kind)
+	o.name(kind)
+	o.open()
+	o.text("name", d.Name)
+	if d.Refusal != "" {
+		o.text("description", d.Refusal)
+	}
+	if !d.Custom {
+		o.schema("parameters")
+	}
+	o.close()
+	o.close()
+}
+
+// openAIMedia reports whether a request can hold an image, a document or a sound,
+// be it in the message after its own.
+func openAIMedia(m *history.Message, b *history.Block) bool {
+	switch {
+	case m.Role == history.Assistant || m.Role == history.System:
+		return false
+	case b.Type == history.ImageBlock && b.Data == nil:
+		scheme, rest, _ := strings.Cut(b.URL, "://")
+		return rest != "" && (strings.EqualFold(scheme, "https") || strings.EqualFold(scheme, "http")) && strings.IndexByte(rest, 0) < 0
+	case b.Type == history.ImageBlock:
+		return slices.Contains(imageTypes, b.MediaType)
+	case b.Type == history.AudioBlock && b.Data != nil:
+		format := soundFormat(b)
+		return format == "wav" || format == "mp3"
+	}
+	return b.Type == history.DocumentBlock && b.Data != nil
+}
+
+func (w *openAIRender) begin(role string) {
+	w.element()
+	w.open()
+	w.text("role", role)
+}
+
+func (w *openAIRender) step(st step) {
+	w.ids.begin()
+	if m := st.message; m != nil {
+		if m.Role == history.Assistant {
+			w.assistant(m)
+		} else {
+			w.said(m)
+		}
+	}
+	for i := range st.results {
+		w.results(&st.results[i])
+	}
+	w.flushMoved()
+}
+
+// named writes the name of a speaker, where the provider accepts it.
+func (w *openAIRender) named(m *history.Message) {
+	if m.Extra == nil {
+		return
+	}
+	if name := textOf(m.Extra, "name"); validName(name) {
+		w.text("name", name)
+	}
+}
+
+func validName(s string) bool {
+	return s != "" && utf8.RuneCountInString(s) <= 64 && !strings.ContainsFunc(s, func(r rune) bool {
+		return unicode.IsSpace(r) || unicode.IsControl(r) || strings.ContainsRune(`<|\/>`, r)
+	})
+}
+
+// said writes what anybody but a model or a tool said.
+func (w *openAIRender) said(m *history.Message) {
+	if len(m.Content) == 0 {
+		w.report.DroppedEmpty++
+		return
+	}
+	w.begin(openAIRoleOf(m))
+	if len(m.Content) == 1 && m.Content[0].Type == history.TextBlock {
+		w.contentText(m.Content[0].Text)
+	} else {
+		w.name("content")
+		w.openList()
+		for i := range m.Content {
+			w.saidPart(m, &m.Content[i])
+		}
+		w.closeList()
+	}
+	w.named(m)
+	w.close()
+}
+
+func (w *openAIRender) saidPart(m *history.Message, b *history.Block) {
+	switch {
+	case b.Type == history.TextBlock:
+		w.textParts(b.Text)
+	case b.Media():
+		w.mediaPart(b)
+	case b.Type == history.OpaqueBlock && m.Role == history.User && w.target.provider == openAIProvider && verbatim(b) && namedFile(b.Opaque):
+		// A file that the provider keeps.
+		w.element()
+		w.dst = append(w.dst, cleanRaw(withoutMarker(b.Opaque), &w.report)...)
+	default:
+		w.report.WithheldOpaque++
+		w.textParts("[content: not shown here]")
+	}
+}
+
+// namedFile reports whether a part is a file that is named by its id alone.
+func namedFile(part jsontext.Value) bool {
+	file := memberNamed(part, "file")
+	return textOf(part, "type") == "file" && file.Kind() == '{' && textOf(file.Raw, "file_id") != ""
+}
+
+// withoutMarker returns a part of type file with nothing that is not of it, such as
+// marks for the provider's cache.
+func withoutMarker(part jsontext.Value) jsontext.Value {
+	o := object{}
+	o.open()
+	o.text("type", "file")
+	o.name("file")
+	o.open()
+	file := memberNamed(part, "file").Raw
+	for _, name := range []string{"file_id", "filename"} {
+		if s := textOf(file, name); s != "" {
+			o.text(name, s)
+		}
+	}
+	o.close()
+	o.close()
+	return o.dst
+}
+
+// mediaPart writes an image, a document or a sound, or what stands in its place.
+func (w *openAIRender) mediaPart(b *history.Block) {
+	if !w.media[b] {
+		w.report.DroppedMedia++
+		w.textParts(placeholder(b))
+		return
+	}
+	w.element()
+	w.open()
+	switch b.Type {
+	case history.ImageBlock:
+		w.text("type", "image_url")
+		w.name("image_url")
+		w.open()
+		w.text("url", imageURL(b))
+		if b.Extra != nil {
+			detail := textOf(objectOf(memberNamed(b.Extra, "image_url")), "detail")
+			if slices.Contains([]string{"auto", "low", "high"}, detail) {
+				w.text("detail", detail)
+			}
+		}
+	case history.AudioBlock:
+		w.text("type", "input_audio")
+		w.name("input_audio")
+		w.open()
+		w.raw("data", base64Text(b.Data))
+		w.text("format", soundFormat(b))
+	default:
+		w.text("type", "file")
+		w.name("file")
+		w.open()
+		w.raw("file_data", fileData(b))
+		name := clean(b.Filename, &w.report)
+		if name == "" {
+			name = "document" // the provider wants one
+		}
+		w.text("filename", name)
+	}
+	w.close()
+	w.close()
+}
+
+// contentText writes the member content as a string, or as parts when it is too long for one.
+func (w *openAIRender) contentText(s string) {
+	s = clean(s, &w.report)
+	if len(s) <= maxOpenAIText || utf8.RuneCountInString(s) <= maxOpenAIText {
+		w.text("content", s)
+		return
+	}
+	w.name("content")
+	w.openList()
+	w.textParts(s)
+	w.closeList()
+}
+
+// textParts writes a text as a part, or as several when it is too long for one.
+func (w *openAIRender) textParts(s string) {
+	s = clean(s, &w.report)
+	for more := true; more; {
+		piece := s
+		if len(s) > maxOpenAIText {
+			cut := maxOpenAIText
+			for !utf8.RuneStart(s[cut]) {
+				cut--
+			}
+			piece = s[:cut]
+		}
+		s = s[len(piece):]
+		more = s != ""
+		w.element()
+		w.open()
+		w.text("type", "text")
+		w.text("text", piece)
+		w.close()
+	}
+}
+
+// assistant writes an answer: null content only beside calls, and nothing at all
+// where nothing is left of it.
+func (w *openAIRender) assistant(m *history.Message) {
+	calls, saying, texts := w.weigh(m)
+	if calls == 0 && saying == 0 {
+		w.report.DroppedEmpty++
+		return
+	}
+	w.begin("assistant")
+	switch {
+	case saying == 0:
+		w.null("content")
+	case saying == 1 && texts == 1:
+		i := slices.IndexFunc(m.Content, func(b history.Block) bool { return b.Type == history.TextBlock })
+		w.contentText(m.Content[i].Text)
+	default:
+		w.name("content")
+		w.openList()
+		for i := range m.Content {
+			w.answerPart(m, &m.Content[i])
+		}
+		w.closeList()
+	}
+	if calls > 0 {
+		w.name("tool_calls")
+		w.openList()
+		for i := range m.Content {
+			if m.Content[i].Type == history.ToolCall {
+				w.call(m, i)
+			}
+		}
+		w.closeList()
+	}
+	w.named(m)
+	w.vendor(m, calls > 0)
+	w.close()
+}
+
+// weigh counts the calls of an answer, the parts that it says, and those that are texts.
+func (w *openAIRender) weigh(m *history.Message) (calls, saying, texts int) {
+	for i := range m.Content {
+		switch b := &m.Content[i]; b.Type {
+		case history.ToolCall:
+			calls++
+		case history.TextBlock:
+			saying++
+			texts++
+		case history.ThinkingBlock:
+			if !w.thinks(m, b) {
+				w.report.WithheldThinking++
+			}
+		case history.OpaqueBlock:
+			if w.answers(m, b) || transcript(b) != "" {
+				saying++
+			} else {
+				w.report.WithheldOpaque++
+			}
+		default:
+			saying++
+		}
+	}
+	return calls, saying, texts
+}
+
+// thinks reports whether thinking goes back to where it came from.
+func (w *openAIRender) thinks(m *history.Message, b *history.Block) bool {
+	return b.Text != "" && b.Signature == "" && b.Encrypted == "" && w.foreign(m)
+}
+
+// foreign reports whether the answer came from the provider asked, and that this is
+// one that knows more members than those of the format's own.
+func (w *openAIRender) foreign(m *history.Message) bool {
+	return w.target.provider != openAIProvider && w.target.made(m)
+}
+
+// answers reports whether an opaque block is a part of an answer.
+func (w *openAIRender) answers(m *history.Message, b *history.Block) bool {
+	if !verbatim(b) {
+		return false
+	}
+	if textOf(b.Opaque, "type") == "refusal" && kindOf(b.Opaque, "refusal") == '"' {
+		return true
+	}
+	return w.foreign(m) && memberValue(b).Raw == nil
+}
+
+func (w *openAIRender) answerPart(m *history.Message, b *history.Block) {
+	switch {
+	case b.Type == history.TextBlock:
+		w.textParts(b.Text)
+	case b.Media():
+		w.report.DroppedMedia++
+		if said := transcript(b); said != "" {
+			w.textParts(said)
+		} else {
+			w.textParts(placeholder(b))
+		}
+	case transcript(b) != "":
+		w.textParts(transcript(b))
+	case b.Type != history.OpaqueBlock || !w.answers(m, b):
+	case textOf(b.Opaque, "type") == "refusal":
+		w.element()
+		w.open()
+		w.text("type", "refusal")
+		w.text("refusal", clean(textOf(b.Opaque, "refusal"), &w.report))
+		w.close()
+	default:
+		w.element()
+		w.dst = append(w.dst, cleanRaw(b.Opaque, &w.report)...)
+	}
+}
+
+// transcript returns the words of an answer that is a sound: the sound is known to a
+// provider for a while only.
+func transcript(b *history.Block) string {
+	audio := memberNamed(b.Extra, "audio")
+	if b.Type == history.OpaqueBlock && textOf(b.Extra, "member") == "audio" {
+		audio = memberValue(b)
+	}
+	return textOf(objectOf(audio), "transcript")
+}
+
+func (w *openAIRender) call(m *history.Message, i int) {
+	b := &m.Content[i]
+	kind, members := callKind(b)
+	w.element()
+	w.open()
+	w.text("id", w.ids.call(b.ID, m, i))
+	w.text("type", kind)
+	w.name(kind)
+	w.open()
+	w.text(members[0], w.names.name(b.Name))
+	w.text(members[1], clean(b.ArgumentString(), &w.report))
+	w.close()
+	if b.Extra != nil {
+		if v := memberNamed(b.Extra, "extra_content"); v.Kind() == '{' {
+			if w.foreign(m) {
+				w.raw("extra_content", v.Raw)
+			} else {
+				w.report.WithheldSignatures++
+			}
+		}
+	}
+	if b.Signature != "" {
+		w.report.WithheldSignatures++
+	}
+	w.close()
+}
+
+// vendor writes the thinking that a vendor wants back.
+func (w *openAIRender) vendor(m *history.Message, calls bool) {
+	var thoughts [2]string
+	some := false
+	for i := range m.Content {
+		if b := &m.Content[i]; b.Type == history.ThinkingBlock && w.thinks(m, b) {
+			k := max(slices.Index(thinkingMembers, textOf(b.Extra, "member")), 0)
+			if thoughts[k] != "" {
+				thoughts[k] += "\n\n"
+			}
+			thoughts[k] += clean(b.Text, &w.report)
+			some = true
+		}
+	}
+	for k, name := range thinkingMembers {
+		if thoughts[k] != "" {
+			w.text(name, thoughts[k])
+		}
+	}
+	if m.Extra == nil || !some && !calls {
+		return
+	}
+	for _, name := range []string{"reasoning_details", "extra_content"} {
+		v := memberNamed(m.Extra, name)
+		switch {
+		case v.Kind() != '[' && v.Kind() != '{':
+		case w.foreign(m):
+			w.raw(name, v.Raw)
+		default:
+			w.report.WithheldSignatures++
+		}
+	}
+}
+
+// results writes a message for each result. Its images follow the results in a
+// message of the user, since a result is text.
+func (w *openAIRender) results(m *history.Message) {
+	for i := range m.Content {
+		b := &m.Content[i]
+		if b.Type != history.ToolResult {
+			w.report.WithheldOpaque++
+			continue
+		}
+		w.begin("tool")
+		switch {
+		case len(b.Content) == 0:
+			w.text("content", "") // an empty list is refused
+		case len(b.Content) == 1 && b.Plain && b.Content[0].Type == history.TextBlock:
+			w.contentText(b.Content[0].Text)
+		default:
+			w.name("content")
+			w.openList()
+			for j := range b.Content {
+				w.resultPart(&b.Content[j])
+			}
+			w.closeList()
+		}
+		w.text("tool_call_id", w.ids.result(b.CallID))
+		w.close()
+	}
+}
+
+func (w *openAIRender) resultPart(b *history.Block) {
+	switch {
+	case b.Type == history.TextBlock:
+		w.textParts(b.Text)
+	case b.Media() && w.media[b]:
+		w.moved = append(w.moved, b)
+		w.report.MovedMedia++
+		w.textParts("[" + string(b.Type) + ": in the message after the results]")
+	case b.Media():
+		w.report.DroppedMedia++
+		w.textParts(placeholder(b))
+	default:
+		w.report.WithheldOpaque++
+		w.textParts("[content: not shown here]")
+	}
+}
+
+// flushMoved writes what waits for the results to end.
+func (w *openAIRender) flushMoved() {
+	if len(w.moved) == 0 {
+		return
+	}
+	w.begin("user")
+	w.name("content")
+	w.openList()
+	w.textParts("[from the results of tools above, in their order]")
+	for _, b := range w.moved {
+		w.mediaPart(b)
+	}
+	w.closeList()
+	w.close()
+	w.moved = w.moved[:0]
+}
+
+// memberOf returns the value of an assistant's member that lies in a block of its own.
+func memberOf(m *history.Message, name string) strictjson.Value {
+	for i := range m.Content {
+		if b := &m.Content[i]; b.Type == history.OpaqueBlock && textOf(b.Extra, "member") == name {
+			if v := memberValue(b); v.Raw != nil {
+				return v
+			}
+		}
+	}
+	return strictjson.Value{}
+}
