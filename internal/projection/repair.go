@@ -338,7 +338,8 @@ func (r *repairer) writeResults(from, to, last int) {
 // writePart gives those of the results of one message that belong together.
 func (r *repairer) writePart(own []int) {
 	m := r.msgs[r.results[own[0]].message]
-	if first, last := own[0], own[len(own)-1]; last-first+1 != len(own) || r.shared(first-1, first) || r.shared(last, last+1) {
+	first, last := own[0], own[len(own)-1]
+	if last-first+1 != len(own) || r.results[first].early || r.shared(first-1, first) || r.shared(last, last+1) {
 		content := make([]history.Block, 0, len(own))
 		for _, n := range own {
 			content = append(content, m.Content[r.results[n].block])
@@ -353,7 +354,8 @@ func (r *repairer) shared(a, b int) bool {
 	return a >= 0 && b < len(r.results) && r.results[a].message == r.results[b].message
 }
 
-// writeRest gives what a tool message holds beside results, unless it went with them.
+// writeRest gives what a tool message holds beside results, unless it went with them. It
+// never goes with those from before their calls: it stood here before anybody called.
 func (r *repairer) writeRest(i, from, to int) {
 	m := r.msgs[i]
 	if from == to {
@@ -365,7 +367,7 @@ func (r *repairer) writeRest(i, from, to int) {
 	}
 	whole := true
 	for n := from; n < to && whole; n++ {
-		whole = r.results[n].call != none && r.calls[r.results[n].call].batch == r.calls[r.results[from].call].batch
+		whole = r.results[n].call != none && !r.results[n].early && r.calls[r.results[n].call].batch == r.calls[r.results[from].call].batch
 	}
 	if whole {
 		return
