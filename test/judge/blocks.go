@@ -80,17 +80,17 @@ func imageBlock(c *checker, v *value) {
 			"base64": func(c *checker, v *value) {
 				c.object(v, need("type", anything), need("media_type", oneOf("image/jpeg", "image/png", "image/gif", "image/webp")),
 					need("data", func(c *checker, v *value) {
-						data, _ := base64Of(c, v)
-						c.image(v, data)
+						isBase64(c, v)
+						c.image(v, v.text)
 					}))
 			},
 			"url": func(c *checker, v *value) {
 				c.object(v, need("type", anything), need("url", webURL))
-				c.image(v, nil)
+				c.image(v, "")
 			},
 			"file": func(c *checker, v *value) {
 				c.object(v, need("type", anything), need("file_id", nonEmpty))
-				c.image(v, nil)
+				c.image(v, "")
 			},
 		})
 	}))

@@ -151,9 +151,9 @@ var geminiName = toolName(64, "0123456789-")
 func inlineData(c *checker, v *value) {
 	c.object(v, need("mimeType", isMediaType), need("data", anything), may("displayName", isString))
 	if data := v.member("data"); data != nil {
-		bytes, _ := base64Of(c, data)
+		isBase64(c, data)
 		if media := v.str("mimeType"); len(media) > 6 && media[:6] == "image/" {
-			c.image(data, bytes)
+			c.image(data, data.text)
 		}
 	}
 }

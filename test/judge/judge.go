@@ -18,10 +18,10 @@ import (
 
 // Limits that the providers have in common.
 const (
-	maxImage   = 5 << 20  // bytes of one
-	maxImages  = 100      // of a request
-	maxRequest = 32 << 20 // bytes
-	maxContent = 1 << 20  // characters of one text, Chat Completions
+	maxImage   = 5_000_000 // characters of the base64 of one
+	maxImages  = 100       // of a request
+	maxRequest = 32 << 20  // bytes
+	maxContent = 1 << 20   // characters of one text, Chat Completions
 )
 
 // Check returns why the provider would refuse the request, a sentence each that begins

@@ -144,11 +144,11 @@ func decode64(c *checker, v *value, text string) ([]byte, bool) {
 
 func isBase64(c *checker, v *value) { base64Of(c, v) }
 
-// image counts an image, with its bytes when they are in the request.
-func (c *checker) image(v *value, data []byte) {
+// image counts an image, with its base64 when that is in the request.
+func (c *checker) image(v *value, text string) {
 	c.images++
-	if len(data) > maxImage {
-		c.complain(v, "is an image of %d bytes: the limit is 5 MB", len(data))
+	if len(text) > maxImage {
+		c.complain(v, "is an image of %d characters: the limit is 5 MB", len(text))
 	}
 }
 
@@ -160,7 +160,7 @@ func imageURL(c *checker, v *value) {
 	rest, inline := strings.CutPrefix(v.text, "data:")
 	if !inline {
 		webURL(c, v)
-		c.image(v, nil)
+		c.image(v, "")
 		return
 	}
 	head, text, comma := strings.Cut(rest, ",")
@@ -169,8 +169,8 @@ func imageURL(c *checker, v *value) {
 		c.complain(v, "is no data: URL of an image in base64: image/jpeg, image/png, image/gif or image/webp")
 		return
 	}
-	data, _ := decode64(c, v, text)
-	c.image(v, data)
+	decode64(c, v, text)
+	c.image(v, text)
 }
 
 func webURL(c *checker, v *value) {
