@@ -116,6 +116,7 @@ type decoder struct {
 	door       history.Door
 	maxMessage int64
 	tooLarge   *TooLarge
+	gemini     geminiState
 }
 
 func (d *decoder) err() error {

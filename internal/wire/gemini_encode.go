@@ -1,0 +1,368 @@
+package wire
+
+import (
+	"encoding/base64"
+	"encoding/json/jsontext"
+	"slices"
+
+	"historyd/internal/history"
+	"historyd/internal/strictjson"
+)
+
+// geminiExporter writes contents as they were read. What the format has no form for is
+// written as the native block, which comes in again as a part that nobody knows.
+type geminiExporter struct {
+	side    string   // role of the open content; empty when none is open
+	results bool     // it holds nothing but results, of messages that may share a content
+	waiting []string // ids and names, by turns, of calls that wait for a result
+}
+
+// maxWaiting bounds what is remembered of calls that nobody answers.
+const maxWaiting = 2 * 1000
+
+func (e *geminiExporter) add(o *object, m *history.Message) {
+	mark := geminiMarkOf(m.Extra)
+	side := "user"
+	if m.Role == history.Assistant {
+		side = "model"
+	}
+	joins := side == e.side && (isTrue(mark, "more") || m.Role == history.Tool && e.results && m.Extra == nil)
+	if !joins {
+		e.end(o)
+		e.begin(o, m, side, mark)
+		e.results = true
+	}
+	e.results = e.results && m.Role == history.Tool
+	for i := range m.Content {
+		o.element()
+		e.block(o, m, &m.Content[i])
+	}
+}
+
+func (e *geminiExporter) begin(o *object, m *history.Message, side string, mark jsontext.Value) {
+	e.side = side
+	o.element()
+	o.open()
+	switch role := memberNamed(mark, "role"); {
+	case side == "user" && role.Kind() == 'f':
+	case side == "user" && (role.IsNull() && role.Raw != nil || string(role.Raw) == `"function"`):
+		o.raw("role", role.Raw)
+	default:
+		o.text("role", side)
+	}
+	if m.Extra != nil {
+		o.geminiExtras(m.Extra, geminiMembers, nil)
+	}
+	o.name("parts")
+	o.openList()
+}
+
+func (e *geminiExporter) end(o *object) {
+	if e.side != "" {
+		o.closeList()
+		o.close()
+	}
+	e.side = ""
+}
+
+// geminiExtras writes the members of an extra, but for our mark and the names that are
+// written otherwise. A known member stays only where it says nothing or keep has it.
+func (o *object) geminiExtras(extra jsontext.Value, known, keep []string) {
+	for name, v := range (strictjson.Value{Raw: extra}).Members() {
+		if name == geminiMark || name == serverToolCall || name == serverToolResponse {
+			continue
+		}
+		canonical, clash := geminiName(name, known)
+		if clash || canonical != "" && (name != canonical || !slices.Contains(keep, name)) {
+			continue
+		}
+		o.member(name, v)
+	}
+}
+
+// geminiKept returns the known members of an extra that may be written as they lie there.
+func geminiKept(extra jsontext.Value, written string) []string {
+	var keep []string
+	if extra == nil {
+		return nil
+	}
+	for name, v := range (strictjson.Value{Raw: extra}).Members() {
+		ok := false
+		switch {
+		case name == written:
+		case name == "thought":
+			ok = v.Kind() == 't' || v.Kind() == 'f' || v.IsNull()
+		case name == "thoughtSignature":
+			s, text := v.Text()
+			_, base64 := geminiBytes(s)
+			ok = v.IsNull() || text && (base64 || s == "")
+		case slices.Contains(geminiData, name):
+			ok = v.IsNull()
+		default:
+			ok = true
+		}
+		if ok {
+			keep = append(keep, name)
+		}
+	}
+	return keep
+}
+
+// block writes one part.
+func (e *geminiExporter) block(o *object, m *history.Message, b *history.Block) {
+	written := ""
+	switch b.Type {
+	case history.TextBlock:
+		o.open()
+		if b.Text != "" || !isFalse(geminiMarkOf(b.Extra), "text") {
+			written = "text"
+			o.text("text", b.Text)
+		}
+	case history.ThinkingBlock:
+		written = "text"
+		o.open()
+		o.text("text", b.Text)
+		o.raw("thought", jsontext.Value("true"))
+		e.signature(o, m, b)
+		o.geminiExtras(orEmpty(b.Extra), geminiPartMembers, without(geminiKept(b.Extra, written), "thought", b.Signature))
+		o.close()
+		return
+	case history.ToolCall:
+		written = "functionCall"
+		o.open()
+		o.name(written)
+		e.call(o, b)
+		e.signature(o, m, b)
+	case history.ToolResult:
+		written = "functionResponse"
+		o.open()
+		o.name(written)
+		e.result(o, b)
+		o.geminiExtras(orEmpty(b.Extra), append(slices.Clip(geminiPartMembers), "name"),
+			without(geminiKept(b.Extra, written), "name", ""))
+		o.close()
+		return
+	case history.OpaqueBlock:
+		if b.Provider == geminiProvider && b.Opaque.Kind() == '{' {
+			o.geminiVerbatim(b.Opaque)
+			return
+		}
+		o.dst = history.AppendBlock(o.dst, b)
+		return
+	default:
+		if b.URL == "" && b.Data == nil {
+			o.dst = history.AppendBlock(o.dst, b)
+			return
+		}
+		o.open()
+		written = o.geminiMedia(b, true)
+	}
+	o.geminiExtras(orEmpty(b.Extra), geminiPartMembers, without(geminiKept(b.Extra, written), "", b.Signature))
+	o.close()
+}
+
+// without leaves out a name, and that of a signature that has been written.
+func without(names []string, name, signature string) []string {
+	return slices.DeleteFunc(names, func(n string) bool {
+		return n == name || n == "thoughtSignature" && signature != ""
+	})
+}
+
+// signature writes the signature of a call or a thought, unless it is known to be of
+// another provider's kind.
+func (e *geminiExporter) signature(o *object, m *history.Message, b *history.Block) {
+	if b.Signature == "" || m.Provider == openAIProvider || m.Provider == "anthropic" {
+		return
+	}
+	if _, ok := geminiBytes(b.Signature); ok {
+		o.text("thoughtSignature", b.Signature)
+	}
+}
+
+func (e *geminiExporter) call(o *object, b *history.Block) {
+	mark := geminiMarkOf(b.Extra)
+	o.open()
+	o.geminiID(mark, b.ID)
+	o.text("name", b.Name)
+	args := argumentsObject(b, &Report{})
+	switch given := memberNamed(mark, "args"); {
+	case string(args) != "{}" || given.Raw == nil:
+		if b.Arguments.Kind() == '{' {
+			args = b.Arguments
+		}
+		o.raw("args", args)
+	case given.IsNull():
+		o.null("args")
+	}
+	o.geminiLevel(mark, geminiCallMembers, "partialArgs", "willContinue")
+	o.close()
+	if len(e.waiting) < maxWaiting {
+		e.waiting = append(e.waiting, b.ID, b.Name)
+	}
+}
+
+// geminiID writes the id of a call or a result, unless there was none.
+func (o *object) geminiID(mark jsontext.Value, id string) {
+	switch given := memberNamed(mark, "id"); {
+	case given.Raw == nil:
+		o.text("id", id)
+	case given.IsNull() || string(given.Raw) == `""`:
+		o.raw("id", given.Raw)
+	}
+}
+
+// geminiLevel writes what else an inner object held, but for known members that are not
+// among those that are kept there.
+func (o *object) geminiLevel(mark jsontext.Value, known []string, keep ...string) {
+	if level := objectOf(memberNamed(mark, "level")); level != nil {
+		o.geminiExtras(level, known, keep)
+	}
+}
+
+// name returns the name of the tool that a result is of, when it does not say so itself.
+func (e *geminiExporter) name(b *history.Block) string {
+	name, said := memberNamed(b.Extra, "name").Text()
+	for i := 0; i < len(e.waiting); i += 2 {
+		if e.waiting[i] == b.CallID {
+			if !said {
+				name = e.waiting[i+1]
+			}
+			e.waiting = slices.Delete(e.waiting, i, i+2)
+			break
+		}
+	}
+	return name
+}
+
+func (e *geminiExporter) result(o *object, b *history.Block) {
+	mark := geminiMarkOf(b.Extra)
+	o.open()
+	o.geminiID(mark, b.CallID)
+	o.text("name", e.name(b))
+	text, _ := plainText(b.Content)
+	switch given := memberNamed(mark, "response"); {
+	case text == "" && given.Kind() == 'f':
+	case text == "" && given.Raw != nil && given.IsNull():
+		o.null("response")
+	default:
+		o.name("response")
+		o.dst = appendGeminiResponse(o.dst, b, text)
+	}
+	parts := false
+	for i := range b.Content {
+		c := &b.Content[i]
+		if c.Type == history.TextBlock {
+			continue
+		}
+		if !parts {
+			parts = true
+			o.name("parts")
+			o.openList()
+		}
+		o.element()
+		e.resultPart(o, c)
+	}
+	keep := []string{"scheduling", "willContinue", "parts"}
+	if parts {
+		o.closeList()
+		keep = keep[:2]
+	}
+	o.geminiLevel(mark, geminiResponseMembers, keep...)
+	o.close()
+}
+
+func (e *geminiExporter) resultPart(o *object, b *history.Block) {
+	switch {
+	case b.Type == history.OpaqueBlock && b.Provider == geminiProvider && b.Opaque.Kind() == '{':
+		o.geminiVerbatim(b.Opaque)
+	case b.Media() && (b.URL != "" || b.Data != nil):
+		o.open()
+		written := o.geminiMedia(b, true)
+		o.geminiExtras(orEmpty(b.Extra), geminiPartMembers, geminiKept(b.Extra, written))
+		o.close()
+	default:
+		o.dst = history.AppendBlock(o.dst, b)
+	}
+}
+
+// appendGeminiResponse appends the object for the text of a result. Text that was an
+// object once and was cut since is an object no more.
+func appendGeminiResponse(dst []byte, b *history.Block, text string) []byte {
+	name := "result"
+	switch given := textOf(geminiMarkOf(b.Extra), "response"); {
+	case given == responseJSON && isGeminiObject(text):
+		return append(dst, strictjson.Document([]byte(text)).Compact()...)
+	case b.IsError:
+		name = "error"
+	case given == responseOutput:
+		name = responseOutput
+	}
+	dst = append(dst, '{', '"')
+	dst = append(dst, name...)
+	dst = append(dst, '"', ':')
+	dst = history.AppendString(dst, text)
+	return append(dst, '}')
+}
+
+func isGeminiObject(text string) bool {
+	return len(text) > 0 && text[0] == '{' && strictjson.CheckDepth([]byte(text), geminiResponseDepth) == nil
+}
+
+// geminiMedia writes inlineData or fileData, and returns which.
+func (o *object) geminiMedia(b *history.Block, export bool) string {
+	member, known := "fileData", geminiFileMembers
+	if b.URL == "" {
+		member, known = "inlineData", geminiBlobMembers
+	}
+	o.name(member)
+	o.open()
+	mediaType := b.MediaType
+	if !export {
+		mediaType = geminiMediaType(mediaType)
+	}
+	var written []string
+	if mediaType != "" {
+		written = append(written, "mimeType")
+		o.text("mimeType", mediaType)
+	}
+	if b.URL != "" {
+		o.text("fileUri", b.URL)
+	} else {
+		o.name("data")
+		o.dst = append(o.dst, '"')
+		o.dst = base64.StdEncoding.AppendEncode(o.dst, b.Data)
+		o.dst = append(o.dst, '"')
+	}
+	if export {
+		if b.Filename != "" {
+			written = append(written, "displayName")
+			o.text("displayName", b.Filename)
+		}
+		var keep []string
+		for _, name := range []string{"mimeType", "displayName"} {
+			if !slices.Contains(written, name) {
+				keep = append(keep, name)
+			}
+		}
+		o.geminiLevel(geminiMarkOf(b.Extra), known, keep...)
+	}
+	o.close()
+	return member
+}
+
+// geminiVerbatim writes an opaque part under the names that it came with.
+func (o *object) geminiVerbatim(data jsontext.Value) {
+	o.open()
+	for name, v := range (strictjson.Value{Raw: data}).Members() {
+		switch name {
+		case "toolCall", "toolResponse":
+			continue // such a name would be there twice
+		case serverToolCall:
+			name = "toolCall"
+		case serverToolResponse:
+			name = "toolResponse"
+		}
+		o.member(name, v)
+	}
+	o.close()
+}
