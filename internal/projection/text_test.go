@@ -30,6 +30,14 @@ func TestText(t *testing.T) {
 		{"an error of the provider", with(message(history.Assistant, history.Text("hi")), func(m *history.Message) { m.Extra = raw(`{"isApiErrorMessage":true}`) }), nil},
 		{"another one", with(message(history.Assistant, history.Text("hi")), func(m *history.Message) { m.Extra = raw(`{"error":{"code":500}}`) }), nil},
 		{"no error", with(message(history.Assistant, history.Text("hi")), func(m *history.Message) { m.Extra = raw(`{"isApiErrorMessage":false,"error":null}`) }), []history.Block{history.Text("hi")}},
+		{"a refusal", message(history.Assistant, history.Text("a"), refused("openai", `{"refusal":"I won't.","type":"refusal"}`)), []history.Block{history.Text("a"), history.Text("I won't.")}},
+		{"nothing but a refusal", message(history.Assistant, refused("responses", `{"type":"refusal","refusal":"No."}`)), []history.Block{history.Text("No.")}},
+		{"a blank refusal", message(history.Assistant, refused("openai", `{"type":"refusal","refusal":" "}`)), nil},
+		{"a refusal that is null", message(history.Assistant, refused("openai", `{"type":"refusal","refusal":null}`)), nil},
+		{"another block", message(history.Assistant, refused("openai", `{"type":"audio","refusal":"No."}`)), nil},
+		{"another provider's", message(history.Assistant, refused("other", `{"type":"refusal","refusal":"No."}`)), nil},
+		{"a refusal of a user", message(history.User, refused("openai", `{"type":"refusal","refusal":"No."}`)), nil},
+		{"rewound", with(said("hi"), func(m *history.Message) { m.Rewound = true }), nil},
 		{"a user who says so", with(said("hi"), func(m *history.Message) { m.Extra = raw(`{"error":1}`) }), []history.Block{history.Text("hi")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -50,6 +58,10 @@ func TestText(t *testing.T) {
 			}
 		})
 	}
+}
+
+func refused(provider, data string) history.Block {
+	return history.Block{Type: history.OpaqueBlock, Provider: provider, Opaque: raw(data)}
 }
 
 func TestEstimateTokens(t *testing.T) {
