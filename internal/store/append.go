@@ -199,6 +199,9 @@ func (t *transcript) publish(d *draft) {
 	if t.keys != nil {
 		t.keys.take(d.keys, d.snap.totals.Keyed)
 	}
+	for _, digits := range d.counted {
+		delete(t.strays, digits)
+	}
 	t.recent.take(d.staged, d.snap.totals.FoldedSeq)
 	m := t.store.metrics
 	m.commits.Add(float64(d.commits))

@@ -30,9 +30,12 @@ const maxMediaType = 256
 
 // A shelf holds the attachments of one conversation's directory.
 type shelf struct {
-	fsys durable.FS
-	dir  string
+	store *Store
+	key   transcriptKey
+	dir   string
 }
+
+func (t *transcript) shelf() shelf { return shelf{t.store, t.key, t.dir} }
 
 func (s shelf) bytesOf(digits string) string { return s.dir + "/" + attachmentsName + "/" + digits }
 func (s shelf) typeOf(digits string) string  { return s.dir + "/" + typesName + "/" + digits }
@@ -40,10 +43,15 @@ func (s shelf) typeOf(digits string) string  { return s.dir + "/" + typesName + 
 // prepare makes the directories, durably, also when they are there: whoever made them
 // may have died or failed before its own sync.
 func (s shelf) prepare() error {
-	for _, name := range []string{attachmentsName, typesName} {
-		if err := durable.MkdirAll(s.fsys, s.dir+"/"+name); err != nil {
-			return fmt.Errorf("make a directory for attachments: %w", err)
-		}
+	err := durable.MkdirAll(s.store.fsys, s.dir+"/"+attachmentsName)
+	if err == nil {
+		err = s.store.fsys.Mkdir(s.dir + "/" + typesName)
+	}
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		err = s.store.fsys.SyncDir(s.dir)
+	}
+	if err != nil {
+		return fmt.Errorf("make a directory for attachments: %w", err)
 	}
 	return nil
 }
@@ -51,7 +59,7 @@ func (s shelf) prepare() error {
 // sync makes durable which attachments there are.
 func (s shelf) sync() error {
 	for _, name := range []string{attachmentsName, typesName} {
-		if err := s.fsys.SyncDir(s.dir + "/" + name); err != nil {
+		if err := s.store.fsys.SyncDir(s.dir + "/" + name); err != nil {
 			return fmt.Errorf("sync the attachments: %w", err)
 		}
 	}
@@ -60,7 +68,7 @@ func (s shelf) sync() error {
 
 // has reports whether there is a file of that name, whatever is in it.
 func (s shelf) has(digits string) (bool, error) {
-	f, err := s.fsys.Open(s.bytesOf(digits), false)
+	f, err := s.store.fsys.Open(s.bytesOf(digits), false)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -71,37 +79,37 @@ func (s shelf) has(digits string) (bool, error) {
 }
 
 // put keeps bytes under their name, unless they are there already; fresh when nothing
-// was. The file is synced before it has its name, so that a file of that name is
+// was, and wrote when a file was written. The file is synced before it has its name, so that a file of that name is
 // never one whose sync failed; the name itself is durable after sync.
-func (s shelf) put(digits, mediaType string, data []byte) (fresh bool, err error) {
+func (s shelf) put(digits, mediaType string, data []byte) (fresh, wrote bool, err error) {
 	there, right, err := s.look(digits)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	if !right {
 		if err := s.write(s.bytesOf(digits), data); err != nil {
-			return false, fmt.Errorf("keep an attachment: %w", err)
+			return false, false, fmt.Errorf("keep an attachment: %w", err)
 		}
 	}
 	if mediaType == "" || len(mediaType) > maxMediaType {
-		return !there, nil
+		return !there, !right, nil
 	}
-	f, err := s.fsys.Open(s.typeOf(digits), false)
+	f, err := s.store.fsys.Open(s.typeOf(digits), false)
 	if err == nil {
-		return !there, f.Close()
+		return !there, !right, f.Close()
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = s.write(s.typeOf(digits), []byte(mediaType))
 	}
 	if err != nil {
-		return false, fmt.Errorf("keep the type of an attachment: %w", err)
+		return false, false, fmt.Errorf("keep the type of an attachment: %w", err)
 	}
-	return !there, nil
+	return !there, true, nil
 }
 
 // look reports whether a file of that name is there, and holds what it should.
 func (s shelf) look(digits string) (there, right bool, err error) {
-	f, err := s.fsys.Open(s.bytesOf(digits), false)
+	f, err := s.store.fsys.Open(s.bytesOf(digits), false)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, false, nil
@@ -133,7 +141,7 @@ func readAll(f durable.File, w io.Writer) error {
 // next start removes what a crash leaves.
 func (s shelf) write(name string, data []byte) error {
 	part := stagingName + "/" + randomHex(16) + partSuffix
-	f, err := s.fsys.Create(part)
+	f, err := s.store.fsys.Create(part)
 	if err == nil {
 		_, err = f.WriteAt(data, 0)
 		if err == nil {
@@ -142,10 +150,11 @@ func (s shelf) write(name string, data []byte) error {
 		err = errors.Join(err, f.Close())
 	}
 	if err == nil {
-		err = s.fsys.Replace(part, name)
+		err = s.store.fsys.Replace(part, name)
 	}
 	if err != nil {
-		if rerr := s.fsys.Remove(part); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+		if rerr := s.store.fsys.Remove(part); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+			s.store.noteLeft(s.key, leftover{note: part})
 			err = errors.Join(err, rerr)
 		}
 	}
@@ -154,7 +163,7 @@ func (s shelf) write(name string, data []byte) error {
 
 // read returns an attachment that is what its name says. ErrDamaged when it is not.
 func (s shelf) read(digits string) (history.Attachment, error) {
-	f, err := s.fsys.Open(s.bytesOf(digits), false)
+	f, err := s.store.fsys.Open(s.bytesOf(digits), false)
 	if errors.Is(err, fs.ErrNotExist) {
 		return history.Attachment{}, history.ErrNotFound
 	}
@@ -179,7 +188,7 @@ func (s shelf) read(digits string) (history.Attachment, error) {
 // mediaType reads what the first who brought the bytes said that they are; empty when
 // that is not known any more.
 func (s shelf) mediaType(digits string) string {
-	f, err := s.fsys.Open(s.typeOf(digits), false)
+	f, err := s.store.fsys.Open(s.typeOf(digits), false)
 	if err != nil {
 		return ""
 	}
@@ -211,44 +220,75 @@ func broughtBy(msgs []history.Message) (brought []history.Attachment, named []st
 	return brought, named
 }
 
-// keep makes the attachments of a batch durable, and returns how many bytes were not
-// there before. ErrNoAttachment when it names one that neither it brings nor the
-// conversation holds. t.change is held.
-func (t *transcript) keep(msgs []history.Message) (fresh int64, err error) {
-	brought, named := broughtBy(msgs)
-	if len(named) == 0 {
-		return 0, nil
+// keep makes the attachments of a batch durable, and returns the hashes of those that
+// it names. ErrNoAttachment when neither it brings one nor the conversation holds it.
+// t.change is held.
+func (t *transcript) keep(msgs []history.Message) ([]string, error) {
+	brought, names := broughtBy(msgs)
+	if len(names) == 0 {
+		return nil, nil
 	}
-	here := shelf{t.store.fsys, t.dir}
+	named, err := t.holds(brought, names)
+	if err != nil {
+		return nil, err
+	}
+	here, settled := t.shelf(), t.shelved
+	t.shelved = false // until all of it has worked
+	if !settled {
+		if err := here.prepare(); err != nil {
+			return nil, err
+		}
+	}
+	for _, a := range brought {
+		digits, _ := history.AttachmentHash(a.Name)
+		fresh, wrote, err := here.put(digits, a.MediaType, a.Data)
+		if err != nil {
+			return nil, err
+		}
+		settled = settled && !wrote
+		if fresh {
+			t.stray(digits, int64(len(a.Data)))
+		}
+	}
+	if !settled {
+		if err := here.sync(); err != nil {
+			return nil, err
+		}
+	}
+	t.shelved = true
+	return named, nil
+}
+
+// holds returns the hashes of attachments by their names, if each is brought or there.
+func (t *transcript) holds(brought []history.Attachment, names []string) (named []string, err error) {
 	have := map[string]bool{}
 	for _, a := range brought {
 		have[a.Name] = true
 	}
-	for _, name := range named {
+	for _, name := range names {
 		digits, ok := history.AttachmentHash(name)
 		if ok && !have[name] {
-			if ok, err = here.has(digits); err != nil {
-				return 0, err
+			if ok, err = t.shelf().has(digits); err != nil {
+				return nil, err
 			}
 		}
 		if !ok {
-			return 0, history.ErrNoAttachment
+			return nil, history.ErrNoAttachment
 		}
+		named = append(named, digits)
 	}
-	if err := here.prepare(); err != nil {
-		return 0, err
+	return named, nil
+}
+
+// maxStrays is how many attachments of failed appends are remembered.
+const maxStrays = 1000
+
+// stray notes an attachment that no line counts yet. t.change is held.
+func (t *transcript) stray(digits string, size int64) {
+	if t.strays == nil || len(t.strays) >= maxStrays {
+		t.strays = map[string]int64{}
 	}
-	for _, a := range brought {
-		digits, _ := history.AttachmentHash(a.Name)
-		isFresh, err := here.put(digits, a.MediaType, a.Data)
-		if err != nil {
-			return fresh, err
-		}
-		if isFresh {
-			fresh += int64(len(a.Data))
-		}
-	}
-	return fresh, here.sync()
+	t.strays[digits] = size
 }
 
 // Attachment implements history.View.
@@ -268,7 +308,7 @@ func (t *transcript) attachment(digits string) (history.Attachment, error) {
 	if t.files.ended() {
 		return history.Attachment{}, history.ErrGone
 	}
-	a, err := shelf{t.store.fsys, t.dir}.read(digits)
+	a, err := t.shelf().read(digits)
 	if errors.Is(err, history.ErrDamaged) {
 		t.tellAttachment(digits)
 	}

@@ -143,8 +143,10 @@ func (s *Store) emptyStaging() error {
 	if err != nil {
 		return fmt.Errorf("list staging: %w", err)
 	}
+	parts := false
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name, partSuffix) {
+			parts = true
 			if err := s.fsys.Remove(stagingName + "/" + e.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("empty staging: %w", err)
 			}
@@ -153,6 +155,13 @@ func (s *Store) emptyStaging() error {
 		if err := s.endStaging(stagingName + "/" + e.Name); err != nil {
 			return err
 		}
+	}
+	if !parts {
+		return nil
+	}
+	// They hold what was said.
+	if err := s.fsys.SyncDir(stagingName); err != nil {
+		return fmt.Errorf("sync staging: %w", err)
 	}
 	return nil
 }
@@ -204,7 +213,7 @@ func (s *Store) ClearAll(ctx context.Context, scope identity.Scope) error {
 		switch {
 		case err == nil:
 			err = s.Log(scope, name).Clear(ctx)
-		case errors.Is(err, history.ErrDamaged), errors.Is(err, durable.ErrUnsafe):
+		case errors.Is(err, history.ErrDamaged), errors.Is(err, durable.ErrUnsafe), err == errNoRecord:
 			err = s.clearNameless(ctx, scope, e.Name)
 		case errors.Is(err, fs.ErrNotExist):
 			err = nil // cleared meanwhile
@@ -270,6 +279,10 @@ func (s *Store) Log(scope identity.Scope, conversation string) history.Log {
 	return &log{s, transcriptKey{scope, conversation}}
 }
 
+// errNoRecord is for a directory in which no conversation has begun: attachments are
+// there before the first line.
+var errNoRecord = errors.New("no segment")
+
 // nameOf reads a conversation's name from the header of one of its segments.
 func (s *Store) nameOf(scope identity.Scope, hash string) (string, error) {
 	files := &segments{fsys: s.fsys, dir: transcriptsName + "/" + scope.Dir() + "/" + hash}
@@ -278,11 +291,13 @@ func (s *Store) nameOf(scope identity.Scope, hash string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	segments := 0
 	for i := len(entries) - 1; i >= 0; i-- {
 		n, ok := segmentNumber(entries[i].Name)
 		if !ok {
 			continue
 		}
+		segments++
 		h, err := files.headerOf(n)
 		if err != nil {
 			return "", err
@@ -290,6 +305,9 @@ func (s *Store) nameOf(scope identity.Scope, hash string) (string, error) {
 		if h.ok && h.header.of(transcriptKey{scope, h.header.Conversation}) && scope.Conversation(h.header.Conversation) == hash {
 			return h.header.Conversation, nil
 		}
+	}
+	if segments == 0 {
+		return "", errNoRecord
 	}
 	return "", fmt.Errorf("%w: no header tells the name", history.ErrDamaged)
 }

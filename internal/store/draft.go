@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -24,6 +25,7 @@ type draft struct {
 	keys     []knownKey
 	given    map[string]history.Receipt // of keyed batches in this draft
 	staged   []history.Message          // of this draft, not folded yet; for folds
+	counted  []string                   // hashes of attachments whose bytes this draft counts
 	scratch  []byte
 }
 
@@ -97,13 +99,31 @@ func (d *draft) add(b history.Batch) (history.Receipt, error) {
 	if b.IfMatch != nil && !b.IfMatch(history.ETag(d.epochNow(), d.snap.last)) {
 		return history.Receipt{}, history.ErrPrecondition
 	}
-	fresh, err := d.t.keep(b.Messages)
+	named, err := d.t.keep(b.Messages)
+	if err != nil && err != history.ErrNoAttachment {
+		err = d.t.failure(err)
+	}
 	if err != nil {
 		return history.Receipt{}, err
 	}
 	e := entryOf(b)
-	e.attached = fresh
-	return d.commit(e)
+	e.attached = d.uncounted(named)
+	r, err := d.commit(e)
+	if err == nil {
+		d.counted = append(d.counted, named...)
+	}
+	return r, err
+}
+
+// uncounted is the size of the attachments that no line counts yet.
+func (d *draft) uncounted(named []string) (bytes int64) {
+	slices.Sort(named)
+	for _, digits := range slices.Compact(named) {
+		if !slices.Contains(d.counted, digits) {
+			bytes += d.t.strays[digits]
+		}
+	}
+	return bytes
 }
 
 // epochNow is the epoch that State would tell.

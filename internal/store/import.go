@@ -1,7 +1,9 @@
 package store
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,7 +11,6 @@ import (
 
 	"encoding/json/jsontext"
 
-	"historyd/internal/durable"
 	"historyd/internal/history"
 )
 
@@ -24,11 +25,16 @@ const (
 	importWriteBytes   = 1 << 20
 )
 
-// Import implements history.Log: the new record is built beside the old one, made
-// durable, and takes its place by one rename. Appends to the conversation wait.
+// Import implements history.Log: the messages are taken while others have the
+// conversation, then the new record is built beside the old one, made durable, and
+// takes its place by one rename. For that appends to the conversation wait.
 func (l *log) Import(ctx context.Context, imp history.Import) (history.Receipt, error) {
-	taken, err := gather(ctx, imp)
-	if err != nil {
+	if err := l.mayImport(ctx, imp); err != nil {
+		return history.Receipt{}, err
+	}
+	in := l.newIntake(imp)
+	defer in.giveUp()
+	if err := in.take(ctx); err != nil {
 		return history.Receipt{}, err
 	}
 	for {
@@ -37,15 +43,69 @@ func (l *log) Import(ctx context.Context, imp history.Import) (history.Receipt, 
 			l.store.refused(err)
 			return history.Receipt{}, err
 		}
-		receipt, err := t.lockedImport(ctx, taken)
+		receipt, err := t.lockedImport(ctx, in)
 		l.store.release(t)
 		if err != errRetry {
 			return receipt, err
 		}
+		if in.begun {
+			return history.Receipt{}, fmt.Errorf("%w: the record went away while an import was built", history.ErrUnavailable)
+		}
 	}
 }
 
-func (t *transcript) lockedImport(ctx context.Context, imp *gathered) (history.Receipt, error) {
+// mayImport refuses an import before its messages are taken that could do nothing.
+func (l *log) mayImport(ctx context.Context, imp history.Import) error {
+	for {
+		t, err := l.store.acquire(ctx, l.key)
+		if err != nil {
+			l.store.refused(err)
+			return err
+		}
+		err = t.mayImport(ctx, imp)
+		l.store.release(t)
+		if err != errRetry {
+			return err
+		}
+	}
+}
+
+func (t *transcript) mayImport(ctx context.Context, imp history.Import) error {
+	snap := t.state.Load()
+	err := refusal(snap, imp.Mode)
+	if err == nil || imp.Key == "" || !snap.exists {
+		return err
+	}
+	// The key may be one of an import that was done.
+	if lerr := t.change.lock(ctx); lerr != nil {
+		return lerr
+	}
+	defer t.change.unlock()
+	if t.ended() {
+		return errRetry
+	}
+	if lerr := t.loadKeys(t.state.Load()); lerr != nil {
+		t.store.refused(lerr)
+		return lerr
+	}
+	if _, known := t.keys.find(imp.Key); known {
+		return nil
+	}
+	return err
+}
+
+// refusal tells whether a record allows for an import.
+func refusal(snap *snapshot, mode history.ImportMode) error {
+	if mode == history.Create && (snap.last > 0 || snap.unreadable) {
+		return history.ErrNotEmpty
+	}
+	if mode == history.Extend && snap.unreadable {
+		return history.ErrDamaged
+	}
+	return nil
+}
+
+func (t *transcript) lockedImport(ctx context.Context, in *intake) (history.Receipt, error) {
 	if err := t.change.lock(ctx); err != nil {
 		return history.Receipt{}, err
 	}
@@ -53,31 +113,28 @@ func (t *transcript) lockedImport(ctx context.Context, imp *gathered) (history.R
 	if t.ended() {
 		return history.Receipt{}, errRetry
 	}
-	return t.takeImport(ctx, imp)
+	return t.takeImport(ctx, in)
 }
 
 // takeImport decides what an import has to do. t.change is held.
-func (t *transcript) takeImport(ctx context.Context, imp *gathered) (history.Receipt, error) {
+func (t *transcript) takeImport(ctx context.Context, in *intake) (history.Receipt, error) {
 	old := t.state.Load()
-	if imp.Key != "" && old.exists {
+	if in.Key != "" && old.exists {
 		d := t.newDraft(old)
-		if first, known, err := d.replayed(imp.Key, imp.fingerprint); err != nil || known {
+		if first, known, err := d.replayed(in.Key, in.fingerprint); err != nil || known {
 			t.store.refused(err)
 			return first, err
 		}
 	}
-	if imp.Mode == history.Create && (old.last > 0 || old.unreadable) {
-		return history.Receipt{}, history.ErrNotEmpty
-	}
-	if imp.Mode == history.Extend && old.unreadable {
-		return history.Receipt{}, history.ErrDamaged
+	if err := refusal(old, in.Mode); err != nil {
+		return history.Receipt{}, err
 	}
 	snap, err := t.mend(old)
 	if err != nil {
 		return history.Receipt{}, t.failure(err)
 	}
-	b := &build{t: t, old: snap, imp: imp, note: stagingName + "/" + randomHex(16)}
-	b.dir = path.Dir(t.dir) + "/" + stagingPrefix + path.Base(b.note)
+	in.begun = true
+	b := &build{t: t, old: snap, in: in, dir: in.dir, shelved: len(in.brought) > 0}
 	receipt, err := b.run(ctx)
 	if err != nil && b.failed {
 		err = t.failure(err)
@@ -89,13 +146,12 @@ func (t *transcript) takeImport(ctx context.Context, imp *gathered) (history.Rec
 type build struct {
 	t    *transcript
 	old  *snapshot
-	imp  *gathered
+	in   *intake
 	dir  string // where it is built
-	note string // names dir for a start after a crash
 	made *transcript
 	d    *draft
 
-	have    map[string]bool // ids in the old record
+	have    map[idHash]struct{} // of the old record
 	index   int64
 	skipped []int64
 	receipt history.Receipt
@@ -104,6 +160,14 @@ type build struct {
 	fresh   int64 // bytes of attachments that no line counts yet
 	shelved bool  // there are directories of attachments
 	failed  bool  // by the file system, not by what was imported
+}
+
+// idHash stands for an id: a record has many.
+type idHash [16]byte
+
+func hashID(id string) idHash {
+	sum := sha256.Sum256([]byte(id))
+	return idHash(sum[:16])
 }
 
 func (b *build) run(ctx context.Context) (history.Receipt, error) {
@@ -115,7 +179,7 @@ func (b *build) run(ctx context.Context) (history.Receipt, error) {
 	case err != nil:
 		b.abandon()
 		return history.Receipt{}, err
-	case b.receipt.Added == 0 && b.imp.Mode == history.Extend:
+	case b.receipt.Added == 0 && b.in.Mode == history.Extend:
 		b.abandon()
 		return b.nothingNew()
 	}
@@ -129,7 +193,7 @@ func (b *build) install() (history.Receipt, error) {
 	s := b.t.store
 	err := s.fsys.SyncDir(b.dir)
 	if err == nil && b.shelved {
-		err = b.shelf().sync()
+		err = b.in.shelf().sync()
 	}
 	if err != nil {
 		b.failed = true
@@ -143,7 +207,7 @@ func (b *build) install() (history.Receipt, error) {
 	}
 	defer s.vacate(place)
 	b.made.files.end()
-	if b.imp.Mode == history.Extend {
+	if b.in.Mode == history.Extend {
 		s.retire(b.t)
 	} else {
 		s.endReads(b.t.key, b.t)
@@ -152,10 +216,11 @@ func (b *build) install() (history.Receipt, error) {
 		// Which of the two has the name is for the next to find out.
 		b.failed = true
 		s.doubt(b.t.key)
-		s.noteLeft(b.t.key, leftover{b.dir, b.note})
+		s.noteLeft(b.t.key, leftover{b.dir, b.in.note})
+		b.in.made = false
 		return history.Receipt{}, err
 	}
-	b.tidy()
+	b.in.drop() // as long as nobody can open what took its place
 	s.catalogues.touch(b.t.key, b.d.snap.id)
 	s.metrics.messages.Add(float64(b.receipt.Added))
 	s.outcome(b.t.key, nil, false)
@@ -169,15 +234,14 @@ func (b *build) prepare() error {
 		b.failed = true
 		return fmt.Errorf("%s: %w", action, err)
 	}
-	if err := durable.WriteFile(fsys, b.note, []byte(b.dir)); err != nil {
-		return fail("note an import", err)
-	}
-	if err := durable.MkdirAll(fsys, b.dir); err != nil {
-		return fail("make a directory for an import", err)
+	if err := b.in.prepare(); err != nil {
+		b.failed = true
+		return err
 	}
 	b.made = newTranscript(b.t.store, b.t.key, b.dir)
 	b.made.state.Store(&snapshot{})
-	if b.imp.Mode != history.Extend || !b.old.exists {
+	if b.in.Mode != history.Extend || !b.old.exists {
+		b.countBrought()
 		return nil
 	}
 	entries, err := fsys.ReadDir(b.t.dir)
@@ -203,55 +267,55 @@ func (b *build) prepare() error {
 	snap := *b.old
 	snap.begin = true
 	b.made.state.Store(&snap)
+	b.countBrought()
 	return b.collect()
 }
 
 // collect reads the ids that the old record holds.
 func (b *build) collect() error {
-	b.have = map[string]bool{}
+	b.have = map[idHash]struct{}{}
 	for r, err := range b.t.records(b.old, 1, b.old.last) {
 		if err != nil {
 			b.failed = !errors.Is(err, history.ErrDamaged)
 			return err
 		}
-		m, err := r.Message()
+		id, err := idOf(r)
 		if err != nil {
 			return errors.Join(history.ErrDamaged, err)
 		}
-		b.have[m.ID] = true
+		b.have[hashID(id)] = struct{}{}
 	}
 	return nil
+}
+
+// idOf reads the id of a record, which is its first member.
+func idOf(r history.Record) (string, error) {
+	const name = `{"id":"`
+	if rest, ok := bytes.CutPrefix(r.JSON, []byte(name)); ok {
+		if i := bytes.IndexAny(rest, `"\`); i >= 0 && rest[i] == '"' {
+			return string(rest[:i]), nil
+		}
+	}
+	m, err := r.Message()
+	return m.ID, err
 }
 
 // take writes the messages, and the line that ends the import.
 func (b *build) take(ctx context.Context) error {
 	b.d = b.made.newDraft(b.made.state.Load())
-	for _, m := range b.imp.messages {
+	for m, err := range b.in.spool.all() {
+		if err != nil {
+			b.failed = true
+			return err
+		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if m.ID != "" && b.have[m.ID] {
-			if len(b.skipped) < history.MaxSkipped {
-				b.skipped = append(b.skipped, b.index)
-			}
-			b.receipt.Skipped++
-			b.index++
-			continue
-		}
-		b.index++
-		if err := b.keep(&m); err != nil {
+		if err := b.message(m); err != nil {
 			return err
 		}
-		b.line = append(b.line, m)
-		b.size += roughSize(&m)
-		b.receipt.Added++
-		if len(b.line) >= importLineMessages || b.size >= importLineBytes {
-			if err := b.flushLine(); err != nil {
-				return err
-			}
-		}
 	}
-	if b.receipt.Added == 0 && b.imp.Mode == history.Extend {
+	if b.receipt.Added == 0 && b.in.Mode == history.Extend {
 		return nil
 	}
 	if err := b.flushLine(); err != nil {
@@ -259,7 +323,7 @@ func (b *build) take(ctx context.Context) error {
 	}
 	// The last line carries the key, so that the receipt can be given again.
 	e := b.entry()
-	e.key, e.fingerprint, e.note, e.added, e.skipped = b.imp.Key, b.imp.fingerprint, b.noteText(), b.receipt.Added, b.receipt.Skipped
+	e.key, e.fingerprint, e.note, e.added, e.skipped = b.in.Key, b.in.fingerprint, b.noteText(), b.receipt.Added, b.receipt.Skipped
 	if _, err := b.d.commit(e); err != nil {
 		return err
 	}
@@ -267,20 +331,43 @@ func (b *build) take(ctx context.Context) error {
 	return b.writeOut()
 }
 
+// message takes one message, unless the record has it.
+func (b *build) message(m history.Message) error {
+	at := b.index
+	b.index++
+	if _, there := b.have[hashID(m.ID)]; there && m.ID != "" {
+		if len(b.skipped) < history.MaxSkipped {
+			b.skipped = append(b.skipped, at)
+		}
+		b.receipt.Skipped++
+		return nil
+	}
+	if err := b.attached(&m); err != nil {
+		return err
+	}
+	b.line = append(b.line, m)
+	b.size += roughSize(&m)
+	b.receipt.Added++
+	if len(b.line) >= importLineMessages || b.size >= importLineBytes {
+		return b.flushLine()
+	}
+	return nil
+}
+
 func (b *build) entry() newEntry {
-	e := newEntry{keepIDs: true, fold: b.imp.Fold, note: b.imp.remember, attached: b.fresh}
+	e := newEntry{keepIDs: true, fold: b.in.Fold, note: b.in.remember, attached: b.fresh}
 	b.fresh = 0
-	if !b.imp.created.IsZero() {
-		e.created = b.imp.created.UTC().Format(history.TimeFormat)
+	if !b.in.created.IsZero() {
+		e.created = b.in.created.UTC().Format(history.TimeFormat)
 	}
 	return e
 }
 
 func (b *build) noteText() jsontext.Value {
-	if b.imp.Note == nil {
+	if b.in.Note == nil {
 		return nil
 	}
-	return b.imp.Note(b.skipped)
+	return b.in.Note(b.skipped)
 }
 
 func roughSize(m *history.Message) int {
@@ -353,11 +440,11 @@ func (b *build) swap() error {
 // nothingNew answers an import of what is there already. Its key is remembered.
 func (b *build) nothingNew() (history.Receipt, error) {
 	b.receipt.Epoch, b.receipt.LastSeq, b.receipt.Note = b.old.totals.Epoch, b.old.last, b.noteText()
-	if b.imp.Key == "" {
+	if b.in.Key == "" {
 		return b.receipt, nil
 	}
 	d := b.t.newDraft(b.old)
-	if _, err := d.commit(newEntry{key: b.imp.Key, fingerprint: b.imp.fingerprint, note: b.receipt.Note, skipped: b.receipt.Skipped}); err != nil {
+	if _, err := d.commit(newEntry{key: b.in.Key, fingerprint: b.in.fingerprint, note: b.receipt.Note, skipped: b.receipt.Skipped}); err != nil {
 		return history.Receipt{}, err
 	}
 	if err := b.t.write(d); err != nil {
@@ -372,25 +459,18 @@ func (b *build) abandon() {
 	if b.made != nil {
 		b.made.files.end()
 	}
-	b.tidy()
+	b.in.drop()
 }
 
-// tidy removes the directory that is not wanted. What it leaves, a clear or the next
-// start removes.
-func (b *build) tidy() {
-	s, l := b.t.store, leftover{b.dir, b.note}
-	if err := s.drop(l); err != nil {
-		s.noteLeft(b.t.key, l)
-		s.log.Warn("an import left files, the next start removes them", "error", err)
-	}
-}
-
-// leftover is a directory that an import could not remove, and the note of it.
+// leftover is a directory that could not be removed, and the note of it; or only a
+// file in staging.
 type leftover struct{ dir, note string }
 
 func (s *Store) drop(l leftover) error {
-	if err := s.dropStaging(l.dir); err != nil {
-		return err
+	if l.dir != "" {
+		if err := s.dropStaging(l.dir); err != nil {
+			return err
+		}
 	}
 	if err := s.fsys.Remove(l.note); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove a note of staging: %w", err)

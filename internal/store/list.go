@@ -186,8 +186,8 @@ func (s *Store) findConversations(scope identity.Scope) (map[string]string, erro
 			continue
 		}
 		name, err := s.nameOf(scope, e.Name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // cleared meanwhile
+		if errors.Is(err, fs.ErrNotExist) || err == errNoRecord {
+			continue // cleared meanwhile, or not begun
 		}
 		if errors.Is(err, history.ErrDamaged) || errors.Is(err, durable.ErrUnsafe) {
 			s.log.Error("a conversation cannot be listed: none of its headers can be read", "scope", scope, "conversation", e.Name[:min(12, len(e.Name))])

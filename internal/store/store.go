@@ -70,6 +70,8 @@ type Store struct {
 	lock         io.Closer
 	reading      sync.WaitGroup // the goroutines that load a transcript or make a catalogue
 
+	life sync.RWMutex // shared by whoever is at work on disk without a transcript; taken before mu
+
 	mu      sync.Mutex // guards what follows
 	closed  bool
 	open    map[transcriptKey]*entry
@@ -192,6 +194,7 @@ func (s *Store) checkFormat() error {
 // Close waits for what is being changed, ends all reads and gives the directory
 // free. What was acknowledged is durable already.
 func (s *Store) Close() error {
+	s.life.Lock()
 	s.mu.Lock()
 	s.closed = true
 	entries := slices.Collect(maps.Values(s.open))
@@ -199,6 +202,7 @@ func (s *Store) Close() error {
 	s.open = map[transcriptKey]*entry{}
 	s.idle.Init()
 	s.mu.Unlock()
+	s.life.Unlock()
 	for _, e := range entries {
 		<-e.ready
 		_ = e.t.change.lock(context.Background())
@@ -210,6 +214,20 @@ func (s *Store) Close() error {
 	}
 	s.reading.Wait()
 	return s.lock.Close()
+}
+
+// whileOpen does something on disk that no transcript is held for. Once the store is
+// closed another process may have the directory.
+func (s *Store) whileOpen(fn func() error) error {
+	s.life.RLock()
+	defer s.life.RUnlock()
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return history.ErrClosed
+	}
+	return fn()
 }
 
 // Ready reports whether a write would be accepted: nil, or why the last one was not.

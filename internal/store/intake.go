@@ -1,0 +1,184 @@
+package store
+
+import (
+	"context"
+	"encoding/json/jsontext"
+	"fmt"
+	"path"
+	"time"
+
+	"historyd/internal/durable"
+	"historyd/internal/history"
+)
+
+// An intake is an import whose messages are taken while others have the conversation:
+// the messages go to a spool, the bytes of attachments to the directory in which the
+// new record will be built. It belongs to one goroutine.
+type intake struct {
+	history.Import
+	store *Store
+	key   transcriptKey
+	spool *spool
+	dir   string // where the record is built
+	note  string // names dir for a start after a crash
+	made  bool   // dir may be there
+	begun bool   // a build has used dir
+
+	brought map[string]int64  // sizes of the attachments in dir, by hash
+	named   map[string]string // types of those that a message names without bringing them, by name
+
+	created     time.Time
+	fingerprint [32]byte
+	remember    jsontext.Value
+}
+
+func (l *log) newIntake(imp history.Import) *intake {
+	in := &intake{Import: imp, store: l.store, key: l.key, spool: newSpool(l.store.fsys), note: stagingName + "/" + randomHex(16),
+		brought: map[string]int64{}, named: map[string]string{}}
+	in.dir = path.Dir(l.store.dirOf(l.key)) + "/" + stagingPrefix + path.Base(in.note)
+	return in
+}
+
+func (in *intake) shelf() shelf { return shelf{in.store, in.key, in.dir} }
+
+// take takes all that the import brings.
+func (in *intake) take(ctx context.Context) error {
+	for m, err := range in.Messages {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err == nil {
+			err = in.message(&m)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if in.Attachments != nil {
+		for a, err := range in.Attachments {
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err == nil {
+				err = in.attachment(a)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if in.CreatedAt != nil {
+		in.created = in.CreatedAt()
+	}
+	if in.Key != "" && in.Fingerprint != nil {
+		in.fingerprint = in.Fingerprint()
+	}
+	if in.Remember != nil {
+		in.remember = in.Remember()
+	}
+	return nil
+}
+
+func (in *intake) message(m *history.Message) error {
+	var err error
+	m.MediaBlocks(func(b *history.Block) {
+		switch {
+		case err != nil || b.Attachment == "":
+		case b.Data != nil:
+			err = in.bring(b.MediaType, b.Data)
+		case in.Attachments != nil:
+			if _, known := in.named[b.Attachment]; !known {
+				in.named[b.Attachment] = b.MediaType
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	bare := m.StripData()
+	return in.onDisk(func() error { return in.spool.add(&bare) })
+}
+
+func (in *intake) attachment(a history.Attachment) error {
+	mediaType, named := in.named[history.AttachmentName(a.Data)]
+	if !named {
+		return nil
+	}
+	if a.MediaType != "" {
+		mediaType = a.MediaType
+	}
+	return in.bring(mediaType, a.Data)
+}
+
+// bring keeps the bytes of an attachment where the record is built.
+func (in *intake) bring(mediaType string, data []byte) error {
+	digits, _ := history.AttachmentHash(history.AttachmentName(data))
+	if _, there := in.brought[digits]; there {
+		return nil
+	}
+	return in.onDisk(func() error {
+		if err := in.prepare(); err != nil {
+			return err
+		}
+		if len(in.brought) == 0 {
+			if err := in.shelf().prepare(); err != nil {
+				return err
+			}
+		}
+		if _, _, err := in.shelf().put(digits, mediaType, data); err != nil {
+			return err
+		}
+		in.brought[digits] = int64(len(data))
+		return nil
+	})
+}
+
+// prepare makes the directory in which the record is built, once its note is written.
+func (in *intake) prepare() error {
+	if in.made {
+		return nil
+	}
+	in.made = true
+	fsys := in.store.fsys
+	if err := durable.WriteFile(fsys, in.note, []byte(in.dir)); err != nil {
+		return fmt.Errorf("note an import: %w", err)
+	}
+	if err := durable.MkdirAll(fsys, in.dir); err != nil {
+		return fmt.Errorf("make a directory for an import: %w", err)
+	}
+	return nil
+}
+
+// onDisk does something on disk while no transcript is held.
+func (in *intake) onDisk(fn func() error) error {
+	err := classify(in.store.whileOpen(fn))
+	in.store.refused(err)
+	return err
+}
+
+// giveUp is drop when no transcript is held.
+func (in *intake) giveUp() {
+	_ = in.store.whileOpen(func() error { // else the next start does it
+		in.drop()
+		return nil
+	})
+}
+
+// drop removes what the import has in staging, and the directory that is not wanted
+// any more. What it leaves, a clear or the next start removes.
+func (in *intake) drop() {
+	s := in.store
+	leave := func(l leftover, err error) {
+		s.noteLeft(in.key, l)
+		s.log.Warn("an import left files, the next start removes them", "error", err)
+	}
+	if err := in.spool.drop(); err != nil {
+		leave(leftover{note: in.spool.name}, err)
+	}
+	if l := (leftover{in.dir, in.note}); in.made {
+		in.made = false
+		if err := s.drop(l); err != nil {
+			leave(l, err)
+		}
+	}
+}
