@@ -107,10 +107,7 @@ func TestPastTheCapTheOldestExchangesAreText(t *testing.T) {
 	in := calls(append(slices.Clone(names), names[0], names[5])...)
 	before := show(in)
 	got := CloseTools(in, Closure{Granted: []string{names[1], "never called"}})
-	var want []string
-	for _, n := range append([]string{names[0], names[1], names[5], "never called"}, names[200-60:]...) {
-		want = append(want, n)
-	}
+	want := append([]string{names[0], names[1], names[5], "never called"}, names[200-60:]...)
 	slices.Sort(want)
 	var have []string
 	for _, d := range got.Added {
@@ -258,12 +255,13 @@ func TestClosureHolds(t *testing.T) {
 		holdsOfClosure(t, in, c, got)
 
 		// A tool that the request no longer has turns into a refusal, and nothing else changes.
-		if len(c.Tools) == 0 || got.AsText > 0 {
+		if len(c.Tools) == 0 {
 			return
 		}
 		gone := c.Tools[0]
-		c.Tools = slices.DeleteFunc(slices.Clone(c.Tools), func(n string) bool { return n == gone })
 		c.Max = 100
+		got = CloseTools(in, c)
+		c.Tools = slices.DeleteFunc(slices.Clone(c.Tools), func(n string) bool { return n == gone })
 		less := CloseTools(in, c)
 		less.Added = slices.DeleteFunc(less.Added, func(d Declaration) bool { return d.Name == gone })
 		if !slices.Equal(less.Added, got.Added) {
