@@ -52,10 +52,11 @@ func (s *server) importDocument(x *exchange, r *http.Request) error {
 		return err
 	}
 	d, err := wire.DecodeDocument(format, media == "application/x-ndjson", body, s.limits.Message)
-	if err != nil && !errors.As(err, &doc.Faults) {
+	read := &decoded{doc: d}
+	if err != nil && !errors.As(err, &read.faults) {
 		return err
 	}
-	doc.Messages, doc.CreatedAt, doc.Categories = d.Messages, d.CreatedAt, d.Categories
+	doc.Source = read
 	done, err := s.pipeline.Import(r.Context(), c, doc)
 	if doc.Mode == history.Replace {
 		s.replays.forget(c)

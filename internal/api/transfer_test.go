@@ -213,7 +213,7 @@ func TestImportsOfTheSameFileOrALongerOne(t *testing.T) {
 	if longer.Imported != 2 || longer.LastSeq != 4 || len(longer.Skipped) != 2 || longer.Skipped[0].Index != 0 {
 		t.Errorf("longer: %+v", longer)
 	}
-	if a := as[importReply](t, d.post("ann", path, list(4))); a.Imported != 0 || !slices.EqualFunc(a.Skipped, []int{0, 1, 2, 3}, func(s pipeline.Skipped, i int) bool { return s.Index == i }) {
+	if a := as[importReply](t, d.post("ann", path, list(4))); a.Imported != 0 || !slices.EqualFunc(a.Skipped, []int{0, 1, 2, 3}, func(s pipeline.Skipped, i int) bool { return s.Index == int64(i) }) {
 		t.Errorf("again: %+v", a)
 	}
 }

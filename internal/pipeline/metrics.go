@@ -21,6 +21,8 @@ type metrics struct {
 	truncations *prometheus.CounterVec
 	imports     *prometheus.CounterVec
 	exports     prometheus.Counter
+	forks       *prometheus.CounterVec
+	rewinds     *prometheus.CounterVec
 	clears      *prometheus.CounterVec
 }
 
@@ -37,6 +39,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		truncations: counter("historyd_truncations_total", "Tool results cut before storing, by category.", "category"),
 		imports:     f.NewCounterVec(prometheus.CounterOpts{Name: "historyd_imports_total", Help: "Imports by mode and result: ok, replayed, refused, canceled, stopping, failed."}, []string{"mode", "result"}),
 		exports:     f.NewCounter(prometheus.CounterOpts{Name: "historyd_exports_total", Help: "Exports begun."}),
+		forks:       counter("historyd_forks_total", "Forks by result: ok, refused, canceled, stopping, failed.", "result"),
+		rewinds:     counter("historyd_rewinds_total", "Rewinds by result: ok, refused, canceled, stopping, failed.", "result"),
 		clears:      counter("historyd_clears_total", "Clears done, of one conversation or of all of a caller's.", "what"),
 	}
 }
@@ -50,6 +54,9 @@ func (m *metrics) imported(mode history.ImportMode, r history.Receipt, err error
 	m.imports.WithLabelValues(string(mode), result(r, err)).Inc()
 }
 
+func (m *metrics) forked(err error)  { m.forks.WithLabelValues(result(history.Receipt{}, err)).Inc() }
+func (m *metrics) rewound(err error) { m.rewinds.WithLabelValues(result(history.Receipt{}, err)).Inc() }
+
 // result tells what a client can mend, what nobody waited for, and what has to be
 // looked into.
 func result(r history.Receipt, err error) string {
@@ -60,7 +67,8 @@ func result(r history.Receipt, err error) string {
 		return "replayed"
 	case err == nil:
 		return "ok"
-	case errors.As(err, &faults), is(history.ErrPrecondition), is(history.ErrNotEmpty), is(history.ErrKeyMismatch), is(history.ErrBusy):
+	case errors.As(err, &faults), is(history.ErrPrecondition), is(history.ErrNotEmpty), is(history.ErrKeyMismatch), is(history.ErrBusy),
+		is(history.ErrNotFound), is(history.ErrNoAttachment), is(history.ErrNoSuchMessage):
 		return "refused"
 	case is(context.Canceled), is(context.DeadlineExceeded):
 		return "canceled"
@@ -70,26 +78,53 @@ func result(r history.Receipt, err error) string {
 	return "failed"
 }
 
-// stored counts the messages that came in by a door and were not skipped. sizes are
-// those of all; positions in changes and skipped are among them.
-func (m *metrics) stored(door string, sizes []int64, changes []projection.Change, skipped map[int]bool) {
-	for i, size := range sizes {
-		if !skipped[i] {
-			m.messages.WithLabelValues(door).Inc()
-			m.bytes.WithLabelValues(door).Add(float64(size))
-		}
+// A tally is what a commit stores, counted before it is known that it does.
+type tally struct {
+	messages, bytes int64
+	changes         map[altered]int64
+}
+
+// altered is a kind of change. Both words are from closed sets: a category is a word of
+// the policy's options, never of a request's.
+type altered struct{ action, category string }
+
+func (t *tally) message(bytes int64) {
+	t.messages++
+	t.bytes += bytes
+}
+
+func (t *tally) change(c projection.Change) {
+	if t.changes == nil {
+		t.changes = map[altered]int64{}
 	}
-	for _, c := range changes {
-		if skipped[c.Message] {
-			continue
+	t.changes[altered{c.Action, c.Category}]++
+}
+
+// byAction counts the changes by action; nil when there are none.
+func (t *tally) byAction() map[string]int64 {
+	var n map[string]int64
+	for c, times := range t.changes {
+		if n == nil {
+			n = map[string]int64{}
 		}
-		// A category is a word of the policy's options, never of a request's.
-		category := cmp.Or(c.Category, "none")
-		switch c.Action {
+		n[c.action] += times
+	}
+	return n
+}
+
+// stored counts what came in by a door.
+func (m *metrics) stored(door string, t *tally) {
+	if t.messages > 0 {
+		m.messages.WithLabelValues(door).Add(float64(t.messages))
+		m.bytes.WithLabelValues(door).Add(float64(t.bytes))
+	}
+	for c, times := range t.changes {
+		category := cmp.Or(c.category, "none")
+		switch c.action {
 		case projection.Redacted, projection.Dropped:
-			m.redactions.WithLabelValues(category).Inc()
+			m.redactions.WithLabelValues(category).Add(float64(times))
 		case projection.Truncated:
-			m.truncations.WithLabelValues(category).Inc()
+			m.truncations.WithLabelValues(category).Add(float64(times))
 		}
 	}
 }

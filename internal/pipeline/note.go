@@ -27,10 +27,13 @@ type notedChange struct {
 	OriginalChars int64  `json:"original_chars,omitzero"`
 }
 
+// importNote lists the first MaxTold of what it lists; the totals are of all.
 type importNote struct {
-	Skipped  []Skipped        `json:"skipped,omitempty"`
-	Repaired []Repaired       `json:"repaired,omitempty"`
-	Changed  map[string]int64 `json:"changed,omitempty"`
+	Skipped       []Skipped        `json:"skipped,omitempty"`
+	SkippedTotal  int64            `json:"skipped_total,omitzero"`
+	Repaired      []Repaired       `json:"repaired,omitempty"`
+	RepairedTotal int64            `json:"repaired_total,omitzero"`
+	Changed       map[string]int64 `json:"changed,omitempty"`
 }
 
 // encode returns the note as JSON, the same bytes for the same note, and nil when

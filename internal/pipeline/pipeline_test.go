@@ -194,9 +194,9 @@ func TestWithheldValuesReachNothing(t *testing.T) {
 		answers("c1", "sent with "+canary),
 		calls("c2", "who_knows", `{"x":"`+canary+`"}`),
 	}})
-	if _, err := b.Import(context.Background(), Conversation{c.Scope, "imported"}, Document{Mode: history.Create, Messages: []history.Message{
+	if _, err := b.Import(context.Background(), Conversation{c.Scope, "imported"}, Document{Mode: history.Create, Source: list(
 		calls("c1", "wallet_send", `{"secret":"`+canary+`"}`), answers("c1", canary),
-	}}); err != nil {
+	)}); err != nil {
 		t.Fatal(err)
 	}
 	b.mustNotHold(canary)
@@ -342,7 +342,7 @@ func TestAKeyGivesTheFirstAnswerAgain(t *testing.T) {
 		t.Errorf("another request: %v", err)
 	}
 	turn.Messages = turn.Messages[:1]
-	if _, err := b.Import(context.Background(), c, Document{Mode: history.Extend, Key: "k1", Messages: turn.Messages}); !errors.Is(err, history.ErrKeyMismatch) {
+	if _, err := b.Import(context.Background(), c, Document{Mode: history.Extend, Key: "k1", Source: list(turn.Messages...)}); !errors.Is(err, history.ErrKeyMismatch) {
 		t.Errorf("the same by another door: %v", err)
 	}
 	other := conversation(t, "bob")

@@ -7,6 +7,7 @@ import (
 	"encoding/json/v2"
 	"errors"
 	"fmt"
+	"hash"
 
 	"historyd/internal/history"
 	"historyd/internal/projection"
@@ -55,11 +56,17 @@ func (p *Pipeline) record(ctx context.Context, c Conversation, t Turn) (Recorded
 	if err != nil {
 		return Recorded{}, fmt.Errorf("project: %w", err)
 	}
-	fingerprint, sizes := fingerprint("append", kept)
+	print, stored := newFingerprint("append"), tally{}
+	for i := range kept.Messages {
+		stored.message(print.add(&kept.Messages[i]))
+	}
+	for _, c := range kept.Changes {
+		stored.change(c)
+	}
 	receipt, err := log.Append(ctx, history.Batch{
 		Messages:    kept.Messages,
 		Key:         t.Key,
-		Fingerprint: fingerprint,
+		Fingerprint: print.sum(kept.Categories),
 		IfMatch:     t.IfMatch,
 		Note:        note{Changes: noted(kept.Changes), Categories: kept.Categories}.encode(),
 		Fold:        p.compactor,
@@ -71,7 +78,7 @@ func (p *Pipeline) record(ctx context.Context, c Conversation, t Turn) (Recorded
 	if receipt.Replayed {
 		return p.recall(ctx, receipt), nil
 	}
-	p.metrics.stored("append", sizes, kept.Changes, nil)
+	p.metrics.stored("append", &stored)
 	return Recorded{receipt, changes(noted(kept.Changes), receipt.FirstSeq)}, nil
 }
 
@@ -129,23 +136,34 @@ func finder(ctx context.Context, log history.Log) func(string, bool) ([]projecti
 	}
 }
 
-// fingerprint tells one request from another by what is kept of it, so that it
-// says nothing of a withheld value. It returns the size of each message, too.
-func fingerprint(door string, kept projection.Kept) (sum [32]byte, sizes []int64) {
-	h := sha256.New()
-	fmt.Fprintln(h, door)
-	var line []byte
-	for i := range kept.Messages {
-		m := kept.Messages[i]
-		m.Seq = 0
-		line = append(history.AppendMessage(line[:0], &m), '\n')
-		h.Write(line)
-		sizes = append(sizes, int64(len(line)))
-	}
-	if len(kept.Categories) > 0 {
+// A fingerprint tells one request from another by what is kept of it, so that it
+// says nothing of a withheld value.
+type fingerprint struct {
+	hash hash.Hash
+	line []byte // for use again
+}
+
+func newFingerprint(door string) *fingerprint {
+	f := &fingerprint{hash: sha256.New()}
+	fmt.Fprintln(f.hash, door)
+	return f
+}
+
+// add adds a message, and returns its size.
+func (f *fingerprint) add(m *history.Message) int64 {
+	of := *m
+	of.Seq = 0
+	f.line = append(history.AppendMessage(f.line[:0], &of), '\n')
+	f.hash.Write(f.line)
+	return int64(len(f.line))
+}
+
+// sum ends the fingerprint with what the request said of the tools called.
+func (f *fingerprint) sum(categories map[string]string) [32]byte {
+	if len(categories) > 0 {
 		// Encoding a map of strings cannot fail but for invalid UTF-8, which the doors refuse.
-		categories, _ := json.Marshal(kept.Categories, json.Deterministic(true))
-		h.Write(categories)
+		v, _ := json.Marshal(categories, json.Deterministic(true))
+		f.hash.Write(v)
 	}
-	return [32]byte(h.Sum(nil)), sizes
+	return [32]byte(f.hash.Sum(nil))
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json/jsontext"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,42 @@ import (
 	"historyd/internal/history"
 	"historyd/internal/projection"
 )
+
+// listed is a source of messages that are at hand.
+type listed struct {
+	messages    []history.Message
+	attachments []history.Attachment
+	faults      *history.Faults
+	categories  map[string]string
+	created     time.Time
+}
+
+func (l *listed) Messages() iter.Seq2[history.Message, error] {
+	return func(yield func(history.Message, error) bool) {
+		for i, m := range l.messages {
+			m.Seq = int64(i)
+			if !yield(m, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (l *listed) Attachments() iter.Seq2[history.Attachment, error] {
+	return func(yield func(history.Attachment, error) bool) {
+		for _, a := range l.attachments {
+			if !yield(a, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (l *listed) Faults() *history.Faults       { return l.faults }
+func (l *listed) Categories() map[string]string { return l.categories }
+func (l *listed) CreatedAt() time.Time          { return l.created }
+
+func list(messages ...history.Message) *listed { return &listed{messages: messages} }
 
 func (b *bench) load(c Conversation, d Document) Imported {
 	b.t.Helper()
@@ -61,19 +98,19 @@ func TestImportAddsOnlyWhatIsNew(t *testing.T) {
 	for i := range doc {
 		doc[i].Imported = true
 	}
-	first := b.load(c, Document{Mode: history.Extend, Messages: doc[:30]})
+	first := b.load(c, Document{Mode: history.Extend, Source: list(doc[:30]...)})
 	if first.Added != 30 || len(first.Skipped) != 0 || first.LastSeq != 30 || first.Changed["redacted"] == 0 {
 		t.Errorf("first: %+v", first)
 	}
-	again := b.load(c, Document{Mode: history.Extend, Messages: doc[:30]})
+	again := b.load(c, Document{Mode: history.Extend, Source: list(doc[:30]...)})
 	if again.Added != 0 || len(again.Skipped) != 30 || again.LastSeq != 30 || again.Skipped[7].Index != 7 {
 		t.Errorf("again: %+v", again)
 	}
-	longer := b.load(c, Document{Mode: history.Extend, Messages: doc})
+	longer := b.load(c, Document{Mode: history.Extend, Source: list(doc...)})
 	if longer.Added != int64(len(doc)-30) || len(longer.Skipped) != 30 {
 		t.Errorf("longer: %+v", longer)
 	}
-	if part := b.load(c, Document{Mode: history.Extend, Messages: doc[4:]}); part.Added != 0 {
+	if part := b.load(c, Document{Mode: history.Extend, Source: list(doc[4:]...)}); part.Added != 0 {
 		t.Errorf("a part of it: %d messages added", part.Added)
 	}
 	seen := map[string]bool{}
@@ -83,10 +120,10 @@ func TestImportAddsOnlyWhatIsNew(t *testing.T) {
 		}
 		seen[m.ID] = true
 	}
-	if _, err := b.Import(context.Background(), c, Document{Mode: history.Create, Messages: doc}); !errors.Is(err, history.ErrNotEmpty) {
+	if _, err := b.Import(context.Background(), c, Document{Mode: history.Create, Source: list(doc...)}); !errors.Is(err, history.ErrNotEmpty) {
 		t.Errorf("create: %v", err)
 	}
-	if done := b.load(c, Document{Mode: history.Replace, Messages: doc[:1]}); done.LastSeq != 1 || len(b.stored(c)) != 1 {
+	if done := b.load(c, Document{Mode: history.Replace, Source: list(doc[:1]...)}); done.LastSeq != 1 || len(b.stored(c)) != 1 {
 		t.Errorf("replace: %+v", done)
 	}
 }
@@ -96,15 +133,15 @@ func TestWhatAnImportSkipsIsCountedAsNothing(t *testing.T) {
 	c := conversation(t, "ann")
 	doc := []history.Message{calls("c1", "f", `{"a":"value"}`), answers("c1", "found"), said(history.User, "hi")}
 	more := append(slices.Clone(doc), calls("c2", "f", `{"b":"value"}`))
-	b.load(c, Document{Mode: history.Create, Messages: doc})
-	again := b.load(c, Document{Mode: history.Extend, Messages: doc, Key: "k"})
+	b.load(c, Document{Mode: history.Create, Source: list(doc...)})
+	again := b.load(c, Document{Mode: history.Extend, Source: list(doc...), Key: "k"})
 	if len(again.Skipped) != 3 || again.Changed != nil {
 		t.Errorf("again: %+v, want 3 skipped and no change", again)
 	}
-	if longer := b.load(c, Document{Mode: history.Extend, Messages: more}); longer.Added != 1 || longer.Changed["redacted"] != 1 {
+	if longer := b.load(c, Document{Mode: history.Extend, Source: list(more...)}); longer.Added != 1 || longer.Changed["redacted"] != 1 {
 		t.Errorf("longer: %+v, want 1 added and changed", longer)
 	}
-	b.load(c, Document{Mode: history.Extend, Messages: doc, Key: "k"})
+	b.load(c, Document{Mode: history.Extend, Source: list(doc...), Key: "k"})
 	var bytes int
 	for _, m := range b.stored(c) {
 		m.Seq = 0
@@ -143,7 +180,7 @@ func TestWhatWasExportedComesBack(t *testing.T) {
 	for i := range in {
 		in[i].Imported = true
 	}
-	b.load(bob, Document{Mode: history.Create, Messages: in, CreatedAt: state.CreatedAt})
+	b.load(bob, Document{Mode: history.Create, Source: &listed{messages: in, created: state.CreatedAt}})
 	back, now := b.dump(bob)
 	for i := range out {
 		out[i].Imported = true
@@ -165,9 +202,7 @@ func TestFaultsOfADocumentAreAllToldOrRepaired(t *testing.T) {
 	c := conversation(t, "ann")
 	twice := said(history.User, "again")
 	twice.ID = "same"
-	doc := Document{Mode: history.Create, Messages: []history.Message{
-		twice, answers("nobody", "orphan"), twice, said(history.Assistant, "end"),
-	}}
+	doc := Document{Mode: history.Create, Source: list(twice, answers("nobody", "orphan"), twice, said(history.Assistant, "end"))}
 	_, err := b.Import(context.Background(), c, doc)
 	var faults *history.Faults
 	if !errors.As(err, &faults) || len(faults.List) != 2 || faults.List[0].Path != "messages[1].content[0]" || faults.List[1].Path != "messages[2]" {
@@ -192,8 +227,9 @@ func TestAKeyedImportIsReplayed(t *testing.T) {
 	b := newBench(t, projection.Options{})
 	c := conversation(t, "ann")
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	doc := Document{Mode: history.Create, Key: "k", Repair: true, Messages: []history.Message{said(history.User, "hi"), calls("c", "f", `{"a":"bcdef"}`), answers("x", "y")}}
-	doc.Messages[0].At = at
+	msgs := []history.Message{said(history.User, "hi"), calls("c", "f", `{"a":"bcdef"}`), answers("x", "y")}
+	msgs[0].At = at
+	doc := Document{Mode: history.Create, Key: "k", Repair: true, Source: list(msgs...)}
 	first := b.load(c, doc)
 	b.restart(projection.Options{})
 	again := b.load(c, doc)
@@ -204,20 +240,21 @@ func TestAKeyedImportIsReplayed(t *testing.T) {
 	if got := b.stored(c)[0].At; !got.Equal(at) {
 		t.Errorf("at %s, want %s", got, at)
 	}
-	doc.Messages = doc.Messages[:1]
+	doc.Source = list(msgs[:1]...)
 	if _, err := b.Import(context.Background(), c, doc); !errors.Is(err, history.ErrKeyMismatch) {
 		t.Errorf("another document: %v", err)
 	}
 }
 
 func TestDerivedIDsNeverMeetGivenOnes(t *testing.T) {
-	one := []history.Message{said(history.User, "a")}
-	deriveIDs(one)
+	b := newBench(t, projection.Options{})
+	ann, bob := conversation(t, "ann"), conversation(t, "bob")
+	b.load(ann, Document{Mode: history.Create, Source: list(said(history.User, "a"))})
 	two := []history.Message{said(history.User, "a"), said(history.User, "a")}
-	two[0].ID = one[0].ID
-	deriveIDs(two)
-	if two[0].ID == two[1].ID {
-		t.Errorf("two messages have the id %s", two[0].ID)
+	two[1].ID = b.stored(ann)[0].ID
+	b.load(bob, Document{Mode: history.Create, Source: list(two...)})
+	if got := b.stored(bob); got[0].ID == got[1].ID || got[1].ID != two[1].ID {
+		t.Errorf("two messages have the ids %s and %s", got[0].ID, got[1].ID)
 	}
 }
 

@@ -82,3 +82,19 @@ func (s *Said) Categories() map[string]string {
 	}
 	return categories
 }
+
+// Stricter returns the one of two categories of a tool that withholds more: of results,
+// which may still come, and then of arguments.
+func (p *Policy) Stricter(a, b string) string {
+	weight := func(category string) int {
+		n := p.Parts(category)
+		if _, yes := p.withholds(category, results); yes {
+			n += 2
+		}
+		return n
+	}
+	if cmp.Or(cmp.Compare(weight(a), weight(b)), strings.Compare(b, a)) >= 0 {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,166 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"encoding/json/jsontext"
+	"fmt"
+	"iter"
+
+	"historyd/internal/history"
+	"historyd/internal/projection"
+)
+
+// Fork makes a new conversation of the messages of another one, up to the one with
+// that seq; 0 means all. Rewound ones are left out. The copies have ids of their own
+// and say of what they are copies; all else about them is as it was, attachments
+// included. What is stored has passed projection, and passes it no second time.
+//
+// It is whole or not at all. history.ErrNotFound when there is nothing to fork,
+// ErrNoSuchMessage when the seq is none of its record, ErrNotEmpty when the new
+// conversation has messages already, as a fork to itself has.
+func (p *Pipeline) Fork(ctx context.Context, from, to Conversation, through int64) (history.Receipt, error) {
+	receipt, err := p.fork(ctx, from, to, through)
+	p.metrics.forked(err)
+	return receipt, err
+}
+
+func (p *Pipeline) fork(ctx context.Context, from, to Conversation, through int64) (history.Receipt, error) {
+	view, err := p.open(from).View(ctx)
+	if err != nil {
+		return history.Receipt{}, fmt.Errorf("view: %w", err)
+	}
+	defer view.Close()
+	state := view.State()
+	switch {
+	case !state.Exists():
+		return history.Receipt{}, fmt.Errorf("fork: %w", history.ErrNotFound)
+	case through < 0 || through > state.LastSeq:
+		return history.Receipt{}, fmt.Errorf("fork: %w", history.ErrNoSuchMessage)
+	case from == to:
+		return history.Receipt{}, fmt.Errorf("fork: %w", history.ErrNotEmpty)
+	case through == 0:
+		through = state.LastSeq
+	}
+	f := &copying{policy: p.policy.Load(), view: view, from: from.Name, names: map[string]bool{}}
+	receipt, err := p.open(to).Import(ctx, history.Import{
+		Mode:        history.Create,
+		Messages:    f.messages(ctx, through),
+		Attachments: f.attachments(ctx),
+		Remember:    f.remember,
+		Fold:        p.compactor,
+	})
+	if err != nil {
+		return history.Receipt{}, fmt.Errorf("fork: %w", err)
+	}
+	p.metrics.stored("fork", &f.tally)
+	return receipt, nil
+}
+
+// A copying is a fork under way.
+type copying struct {
+	policy *projection.Policy
+	view   history.View
+	from   string
+
+	names      map[string]bool // of attachments
+	order      []string
+	lastNote   jsontext.Value
+	categories map[string]string
+	tally      tally
+}
+
+func (f *copying) messages(ctx context.Context, through int64) iter.Seq2[history.Message, error] {
+	return func(yield func(history.Message, error) bool) {
+		for r, err := range f.view.Records(1, through) {
+			if err == nil {
+				err = ctx.Err()
+			}
+			var m history.Message
+			if err == nil {
+				m, err = f.copy(r)
+			}
+			if err != nil {
+				yield(m, err)
+				return
+			}
+			if m.Rewound {
+				continue
+			}
+			f.tally.message(int64(len(r.JSON)))
+			if !yield(m, nil) {
+				return
+			}
+		}
+	}
+}
+
+// copy returns what the record is in the new conversation.
+func (f *copying) copy(r history.Record) (history.Message, error) {
+	m, err := decode(r)
+	if err != nil || m.Rewound {
+		return m, err
+	}
+	if r.Note != nil && !bytes.Equal(r.Note, f.lastNote) {
+		f.lastNote = bytes.Clone(r.Note)
+		n, err := readNote(r.Note)
+		if err != nil {
+			return m, err
+		}
+		f.take(n.Categories)
+	}
+	m.MediaBlocks(func(b *history.Block) {
+		if b.Attachment != "" && !f.names[b.Attachment] {
+			f.names[b.Attachment], f.order = true, append(f.order, b.Attachment)
+		}
+	})
+	m.Forked = &history.Forked{Conversation: f.from, ID: m.ID, Seq: m.Seq}
+	m.ID, m.Seq = "", 0
+	return m, nil
+}
+
+// take notes what was said of tools; of different things the strictest, for nothing
+// tells later which of their calls a result answers.
+func (f *copying) take(categories map[string]string) {
+	for tool, category := range categories {
+		if known, there := f.categories[tool]; there {
+			category = f.policy.Stricter(known, category)
+		}
+		if f.categories == nil {
+			f.categories = map[string]string{}
+		}
+		f.categories[tool] = category
+	}
+}
+
+func (f *copying) remember() jsontext.Value { return note{Categories: f.categories}.encode() }
+
+func (f *copying) attachments(ctx context.Context) iter.Seq2[history.Attachment, error] {
+	return func(yield func(history.Attachment, error) bool) {
+		for _, name := range f.order {
+			a, err := f.view.Attachment(name)
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err != nil {
+				yield(history.Attachment{}, fmt.Errorf("copy an attachment: %w", err))
+				return
+			}
+			if !yield(a, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Rewind ends the conversation at a message: those after it stay in the record, and
+// are no part of replays and summaries any more. through 0 rewinds everything. Errors
+// are those of history.Log.
+func (p *Pipeline) Rewind(ctx context.Context, c Conversation, through int64, ifMatch func(etag string) bool) (history.Receipt, error) {
+	receipt, err := p.open(c).Rewind(ctx, through, ifMatch)
+	if err != nil {
+		err = fmt.Errorf("rewind: %w", err)
+	}
+	p.metrics.rewound(err)
+	return receipt, err
+}
