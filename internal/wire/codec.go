@@ -32,7 +32,7 @@ type codec interface {
 }
 
 // codecs are the providers' formats that are spoken.
-var codecs = map[Format]codec{Anthropic: anthropicCodec{}, Gemini: geminiCodec{}, OpenAI: openAICodec{}}
+var codecs = map[Format]codec{Anthropic: anthropicCodec{}, Gemini: geminiCodec{}, OpenAI: openAICodec{}, Responses: responsesCodec{}}
 
 // An exporter writes elements of a provider's list. Several messages of ours that were
 // one element come one after the other, so it may leave an element open.
