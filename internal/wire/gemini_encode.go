@@ -144,7 +144,7 @@ func (e *geminiExporter) block(o *object, m *history.Message, b *history.Block) 
 		return
 	case history.OpaqueBlock:
 		if b.Provider == geminiProvider && b.Opaque.Kind() == '{' {
-			o.geminiVerbatim(b.Opaque)
+			o.geminiVerbatim(b.Opaque, true)
 			return
 		}
 		o.dst = history.AppendBlock(o.dst, b)
@@ -274,7 +274,7 @@ func (e *geminiExporter) result(o *object, b *history.Block) {
 func (e *geminiExporter) resultPart(o *object, b *history.Block) {
 	switch {
 	case b.Type == history.OpaqueBlock && b.Provider == geminiProvider && b.Opaque.Kind() == '{':
-		o.geminiVerbatim(b.Opaque)
+		o.geminiVerbatim(b.Opaque, true)
 	case b.Media() && (b.URL != "" || b.Data != nil):
 		o.open()
 		written := o.geminiMedia(b, true)
@@ -350,8 +350,9 @@ func (o *object) geminiMedia(b *history.Block, export bool) string {
 	return member
 }
 
-// geminiVerbatim writes an opaque part under the names that it came with.
-func (o *object) geminiVerbatim(data jsontext.Value) {
+// geminiVerbatim writes an opaque part under the names that it came with. In a request its
+// signature is in standard base64, as everywhere.
+func (o *object) geminiVerbatim(data jsontext.Value, export bool) {
 	o.open()
 	for name, v := range (strictjson.Value{Raw: data}).Members() {
 		switch name {
@@ -361,6 +362,12 @@ func (o *object) geminiVerbatim(data jsontext.Value) {
 			name = "toolCall"
 		case serverToolResponse:
 			name = "toolResponse"
+		case "thoughtSignature":
+			if s, _ := v.Text(); !export {
+				data, _ := geminiBytes(s)
+				o.text(name, base64.StdEncoding.EncodeToString(data))
+				continue
+			}
 		}
 		o.member(name, v)
 	}

@@ -224,7 +224,7 @@ func (w *geminiRender) block(m *history.Message, b *history.Block, role string) 
 		}
 		w.begin(role)
 		w.o.element()
-		w.o.geminiVerbatim(cleanRaw(b.Opaque, &w.report))
+		w.o.geminiVerbatim(cleanRaw(b.Opaque, &w.report), false)
 	case history.ImageBlock, history.DocumentBlock, history.AudioBlock:
 		if !w.media[b] {
 			w.report.DroppedMedia++
@@ -255,8 +255,9 @@ func (w *geminiRender) modifiers(m *history.Message, b *history.Block, signature
 		w.o.text("thoughtSignature", signature)
 	}
 	if b.Extra != nil && (m.Role == history.User || w.origin(m)) {
-		for _, name := range []string{"videoMetadata", "mediaResolution", "partMetadata"} {
-			if v := objectOf(memberNamed(b.Extra, name)); v != nil {
+		for _, name := range []string{"videoMetadata", "partMetadata"} {
+			v := objectOf(memberNamed(b.Extra, name))
+			if v != nil && (b.Media() || name == "partMetadata") {
 				w.o.raw(name, cleanRaw(v, &w.report))
 			}
 		}
@@ -278,28 +279,47 @@ func (w *geminiRender) signature(m *history.Message, given string) string {
 	return base64.StdEncoding.EncodeToString(data)
 }
 
+// geminiRequired are the texts without which a part is refused.
+var geminiRequired = map[string][]string{"executableCode": {"language", "code"}, "codeExecutionResult": {"outcome"}}
+
 // geminiShowable reports whether an opaque part is one that a request may hold: code that
 // the provider ran, a tool of its own, or something that is not known here at all.
 func geminiShowable(data jsontext.Value) bool {
 	if data.Kind() != '{' {
 		return false
 	}
-	kinds := 0
+	known, unknown := 0, 0
 	for name, v := range (strictjson.Value{Raw: data}).Members() {
-		switch canonical, clash := geminiName(name, geminiPartMembers); {
+		canonical, clash := geminiName(name, geminiPartMembers)
+		switch {
 		case name == geminiMark || clash:
 			return false
-		case v.IsNull() || slices.Contains(geminiModifiers, canonical):
-		case canonical == "", canonical == "executableCode", canonical == "codeExecutionResult":
-			kinds++
+		case name == serverToolCall, name == serverToolResponse, geminiRequired[canonical] != nil:
+			known++
 			if v.Kind() != '{' {
 				return false
 			}
-		default:
+			for _, text := range geminiRequired[canonical] {
+				if kindOf(v.Raw, text) != '"' {
+					return false
+				}
+			}
+		case canonical == "thought":
+			if k := v.Kind(); k != 't' && k != 'f' {
+				return false
+			}
+		case canonical == "thoughtSignature":
+			s, _ := v.Text()
+			if _, ok := geminiBytes(s); !ok {
+				return false
+			}
+		case slices.Contains(geminiData, canonical):
 			return false // it has a block of its own
+		case canonical == "":
+			unknown++
 		}
 	}
-	return kinds == 1
+	return known == 1 || known == 0 && unknown > 0
 }
 
 // geminiShown is a call as it was written.
