@@ -77,36 +77,24 @@ func fillProvider(f Format, m *history.Message) {
 	}
 }
 
-// DecodeDocument reads a conversation to import: in native form a whole export, in
-// a provider's a list of messages or an object that has one; with
-// ndjson, and always in JSONL, one message a line. Errors are as in DecodeAppend.
-// Beside *history.Faults it returns what it made out, each message in its place, so
-// that whoever looks at the whole can add what else is wrong; it is good for nothing else.
+// DecodeDocument reads a conversation to import as a Reader does. Beside *history.Faults
+// it returns what it made out, each message in its place, so that whoever looks at the
+// whole can add what else is wrong; it is good for nothing else.
 func DecodeDocument(f Format, ndjson bool, body []byte, maxMessage int64) (Document, error) {
-	if !f.Documents() {
-		return Document{}, ErrUnsupported
+	r, err := NewReader(f, ndjson, bytes.NewReader(body), maxMessage)
+	if err != nil {
+		return Document{}, err
 	}
-	d := decoder{format: f, door: history.ImportDoor, maxMessage: maxMessage}
-	var doc Document
-	if ndjson || f == JSONL {
-		var err error
-		if doc.Messages, err = d.lines(body); err != nil {
+	doc := Document{Messages: []history.Message{}}
+	for m, err := range r.Messages() {
+		if err != nil {
 			return Document{}, err
 		}
-	} else {
-		if err := strictjson.Check(body); err != nil {
-			return Document{}, err
-		}
-		if v := strictjson.Document(body); f == Native {
-			doc = d.nativeDocument(v)
-		} else {
-			doc = d.providerDocument(v)
-		}
+		m.Seq = 0
+		doc.Messages = append(doc.Messages, m)
 	}
-	if d.tooLarge != nil {
-		return Document{}, d.tooLarge
-	}
-	return doc, d.faults.Err()
+	doc.CreatedAt, doc.Categories = r.CreatedAt(), r.Categories()
+	return doc, r.Faults().Err()
 }
 
 // decoder reads messages of one format through one door.
@@ -195,132 +183,7 @@ func nesting(raw []byte) int {
 	return deepest
 }
 
-// lines reads one message a line. Lines without any are passed over, and the last
-// one need not end.
-func (d *decoder) lines(body []byte) ([]history.Message, error) {
-	msgs, n := []history.Message{}, 0
-	for start := 0; start < len(body); {
-		end := len(body)
-		if length := bytes.IndexByte(body[start:], '\n'); length >= 0 {
-			end = start + length
-		}
-		line := body[start:end]
-		if len(bytes.Trim(line, " \t\r")) > 0 {
-			if err := strictjson.Check(line); err != nil {
-				if se, ok := err.(*strictjson.SyntaxError); ok {
-					return nil, &strictjson.SyntaxError{Offset: int64(start) + se.Offset, Reason: se.Reason}
-				}
-				return nil, err
-			}
-			v := strictjson.Document(line)
-			v.Offset += int64(start)
-			msgs = append(msgs, d.element(v, n)...)
-			n++
-			if d.tooLarge != nil {
-				return nil, nil
-			}
-		}
-		start = end + 1
-	}
-	return msgs, nil
-}
-
-// documentType is the type member of a native document.
-const documentType = "historyd.history"
-
-func (d *decoder) nativeDocument(v strictjson.Value) Document {
-	var doc Document
-	if v.Kind() == '{' {
-		// The rest of a document from the future would only look wrong.
-		if version, ok := v.Member("version"); ok && newer(version) {
-			d.fault(version, "version", "the document was written by a newer historyd: upgrade this one to import it")
-			return doc
-		}
-	}
-	known := []string{"version", "type", "conversation", "created_at", "messages", "summary", "tool_categories", "damaged"}
-	there := d.members(v, "document", known, func(name string, v strictjson.Value) {
-		switch name {
-		case "version":
-			if string(v.Raw) != "1" {
-				d.fault(v, name, "must be the integer 1")
-			}
-		case "type":
-			if s, ok := v.Text(); !ok || s != documentType {
-				d.fault(v, name, "must be %s", documentType)
-			}
-		case "conversation":
-			d.text(v, name, 0, 0)
-		case "created_at":
-			doc.CreatedAt = d.time(v, name)
-		case "messages":
-			doc.Messages = d.messages(v)
-		case "summary":
-			// What is shown as the summary is made anew from the messages.
-			if k := v.Kind(); k != '{' && k != 'n' {
-				d.fault(v, name, "must be an object")
-			}
-		case "tool_categories":
-			doc.Categories = d.categories(v)
-		case "damaged":
-			// What an export could not read is no part of the conversation that it makes.
-			if v.Kind() != '{' {
-				d.fault(v, name, "must be an object")
-			}
-		}
-	})
-	for _, name := range []string{"version", "type", "messages"} {
-		if there != nil && !there[name] {
-			d.fault(v, name, "is missing")
-		}
-	}
-	return doc
-}
-
-// newer reports whether a version is an integer over 1.
-func newer(v strictjson.Value) bool {
-	digits := string(v.Raw)
-	return strings.Trim(digits, "0123456789") == "" && digits != "0" && digits != "1"
-}
-
-// providerDocument reads a list, or the one in an object such as a request or a
-// line of training data, whose other members are no history; tool_categories is ours.
-func (d *decoder) providerDocument(v strictjson.Value) (doc Document) {
-	lists := codecs[d.format].lists()
-	switch v.Kind() {
-	case '[':
-		doc.Messages = d.messages(v)
-		return doc
-	case '{':
-	default:
-		d.fault(v, "", "the document is a list of messages, or an object with one as %s", strings.Join(lists, " or "))
-		return doc
-	}
-	if typ, ok := v.Member("type"); ok {
-		if s, _ := typ.Text(); s == documentType {
-			d.fault(typ, "type", "this is a native document: import it with format native")
-			return doc
-		}
-	}
-	found := false
-	d.object(v, "", append(slices.Clip(lists), "tool_categories"), func(name string, v strictjson.Value) bool {
-		switch {
-		case name == "tool_categories":
-			doc.Categories = d.categories(v)
-		case found:
-			d.fault(v, name, "is a second list of messages")
-		default:
-			found = true
-			doc.Messages = d.messages(v)
-		}
-		return false
-	})
-	if !found {
-		d.fault(v, lists[0], "is missing: a list of messages")
-	}
-	return doc
-}
-
-func (d *decoder) categories(v strictjson.Value) map[string]string {
+func (d *reader) categories(v strictjson.Value) map[string]string {
 	if v.Kind() != '{' {
 		d.fault(v, "tool_categories", "is an object of tool names and their categories")
 		return nil

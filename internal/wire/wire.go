@@ -36,8 +36,8 @@ var ErrUnsupported = errors.New("unsupported format")
 // Messages reports whether DecodeAppend and AppendMessages speak f.
 func (f Format) Messages() bool { return f == Native || codecs[f] != nil }
 
-// Documents reports whether DecodeDocument and AppendMessages speak f.
-func (f Format) Documents() bool { return f.Messages() || f == JSONL }
+// Documents reports whether NewReader speaks f.
+func (f Format) Documents() bool { return f.Messages() || f == JSONL || f == Tar }
 
 // TooLarge tells of a message over the limit of bytes.
 type TooLarge struct {
