@@ -24,6 +24,7 @@ type metrics struct {
 	forks       *prometheus.CounterVec
 	rewinds     *prometheus.CounterVec
 	clears      *prometheus.CounterVec
+	repairs     *prometheus.CounterVec
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -42,6 +43,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		forks:       counter("historyd_forks_total", "Forks by result: ok, refused, canceled, stopping, failed.", "result"),
 		rewinds:     counter("historyd_rewinds_total", "Rewinds by result: ok, refused, canceled, stopping, failed.", "result"),
 		clears:      counter("historyd_clears_total", "Clears done, of one conversation or of all of a caller's.", "what"),
+		repairs:     counter("historyd_replay_repairs_total", "What replays repaired, by kind as in their reports.", "kind"),
 	}
 }
 
@@ -125,6 +127,25 @@ func (m *metrics) stored(door string, t *tally) {
 			m.redactions.WithLabelValues(category).Add(float64(times))
 		case projection.Truncated:
 			m.truncations.WithLabelValues(category).Add(float64(times))
+		}
+	}
+}
+
+// repaired counts what a replay did so that the history may be sent.
+func (m *metrics) repaired(r *Report) {
+	for _, c := range []struct {
+		kind string
+		n    int64
+	}{
+		{"synthetic_results", r.SyntheticResults},
+		{"moved_results", r.MovedResults},
+		{"dropped_orphans", r.DroppedOrphans},
+		{"dropped_duplicates", r.DroppedDuplicates},
+		{"merged_calls", r.MergedCalls},
+		{"exchanges_as_text", r.ExchangesAsText},
+	} {
+		if c.n > 0 {
+			m.repairs.WithLabelValues(c.kind).Add(float64(c.n))
 		}
 	}
 }

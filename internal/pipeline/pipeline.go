@@ -38,6 +38,8 @@ type Options struct {
 	Policy    *projection.Policy
 	Compactor *compaction.Compactor
 
+	MaxClosureTools int // declarations that a replay adds to a request's at most; 0 means 64
+
 	Registerer prometheus.Registerer // nil means unregistered metrics
 	Logger     *slog.Logger          // nil means no log
 }
@@ -49,6 +51,8 @@ type Pipeline struct {
 	compactor *compaction.Compactor
 	metrics   *metrics
 	log       *slog.Logger
+
+	maxClosureTools int
 }
 
 // New returns a pipeline, or an error that names the option which is missing.
@@ -60,12 +64,16 @@ func New(o Options) (*Pipeline, error) {
 		return nil, errors.New("pipeline: Options.Policy is required")
 	case o.Compactor == nil:
 		return nil, errors.New("pipeline: Options.Compactor is required")
+	case o.MaxClosureTools < 0:
+		return nil, errors.New("pipeline: Options.MaxClosureTools must not be negative")
 	}
 	p := &Pipeline{
 		engine:    o.Engine,
 		compactor: o.Compactor,
 		metrics:   newMetrics(o.Registerer),
 		log:       o.Logger,
+
+		maxClosureTools: o.MaxClosureTools,
 	}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)

@@ -12,6 +12,13 @@ import (
 // An Ask says what a replay is for.
 type Ask struct {
 	MaxTokens int64 // what summary and messages may take together, by estimate; 0 means no limit
+
+	// Full shows tool calls, results, thinking and media, too. The rest is for it alone.
+	Full    bool
+	Tools   []string // names that the request declares
+	Granted []string // names that may be called, declared or not
+	Role    string   // who asks, as a refusal names it; may be empty
+	Inline  bool     // the bytes of attachments are wanted, not their names alone
 }
 
 // Replayed is what to send to the model now. The same record gives the same value.
@@ -19,11 +26,14 @@ type Replayed struct {
 	State    history.State
 	Summary  *Summary // what stands ahead of the messages; nil when nothing was folded
 	Messages []history.Message
-	Tokens   int64 // estimate of summary and messages
-	Report   Report
+	// Added are the tools to be declared beside those of the request, by name.
+	Added  []projection.Declaration
+	Tokens int64 // estimate of summary and messages
+	Report Report
 }
 
-// A Report counts what a replay leaves out. The zero Report says that nothing was.
+// A Report counts what a replay leaves out, and what it repairs. The zero Report says
+// that nothing was.
 type Report struct {
 	DroppedTurns   int64           // whole turns, for max_tokens
 	OverBudget     bool            // the newest turn alone takes more than max_tokens
@@ -31,10 +41,20 @@ type Report struct {
 	DroppedMedia   int64           // images, documents and sounds, which are no text
 	ProviderErrors int64           // messages that hold a provider's error and no answer
 	Damage         *history.Damage // what of the record cannot be read
+
+	SyntheticResults  int64 // results made for calls that have none
+	MovedResults      int64 // results brought to their call
+	DroppedOrphans    int64 // results of no call
+	DroppedDuplicates int64 // second results of a call
+	MergedCalls       int64 // messages of calls joined with the one before
+	ExchangesAsText   int64 // calls given as text, past the limit of added tools
+	UndeclaredTools   int64 // granted tools past that limit that nothing calls
 }
 
-// Replay returns the running summary and the text of the turns after it: no tool
-// traffic, no system messages. A conversation that does not exist gives nothing.
+// Replay returns the running summary and the turns after it: in mode text what was
+// said, in mode full all but system messages, repaired so that each call has its
+// result, and closed over the tools that it names. What was rewound is in neither. A
+// conversation that does not exist gives nothing.
 func (p *Pipeline) Replay(ctx context.Context, c Conversation, ask Ask) (Replayed, error) {
 	view, err := p.open(c).View(ctx)
 	if err != nil {
@@ -43,28 +63,79 @@ func (p *Pipeline) Replay(ctx context.Context, c Conversation, ask Ask) (Replaye
 	defer view.Close()
 	out := Replayed{State: view.State()}
 	out.Summary = p.Frame(out.State.Summary)
-	from := int64(1)
-	if out.Summary != nil {
-		from = out.Summary.ThroughSeq + 1
+	if err := out.read(ctx, view, ask.Full); err != nil {
+		return Replayed{}, err
 	}
-	for r, err := range view.Records(from, out.State.LastSeq) {
+	out.Report.Damage = view.Damage()
+	if ask.Full {
+		out.repair()
+	}
+	out.fit(ask.MaxTokens)
+	if ask.Full {
+		out.close(ask, p.maxClosureTools)
+	}
+	out.estimate()
+	if ask.Full && ask.Inline {
+		if err := inline(ctx, view, out.Messages); err != nil {
+			return Replayed{}, err
+		}
+	}
+	p.metrics.repaired(&out.Report)
+	return out, nil
+}
+
+// read takes the messages after the summary that are replayed.
+func (r *Replayed) read(ctx context.Context, view history.View, full bool) error {
+	from := int64(1)
+	if r.Summary != nil {
+		from = r.Summary.ThroughSeq + 1
+	}
+	for rec, err := range view.Records(from, r.State.LastSeq) {
 		if err == nil {
 			err = ctx.Err()
 		}
 		if err != nil {
-			return Replayed{}, fmt.Errorf("read the window: %w", err)
+			return fmt.Errorf("read the window: %w", err)
 		}
-		m, err := decode(r)
+		m, err := decode(rec)
 		if err != nil {
-			return Replayed{}, err
+			return err
 		}
-		if m, ok := out.Report.text(&m); ok {
-			out.Messages = append(out.Messages, m)
+		if m.Rewound {
+			continue
+		}
+		ok := m.Role != history.System
+		if !full {
+			m, ok = r.Report.text(&m)
+		} else if projection.ProviderError(&m) {
+			r.Report.ProviderErrors++
+			ok = false
+		}
+		if ok {
+			r.Messages = append(r.Messages, m)
 		}
 	}
-	out.Report.Damage = view.Damage()
-	out.fit(ask.MaxTokens)
-	return out, nil
+	return nil
+}
+
+// repair gives each call its result.
+func (r *Replayed) repair() {
+	var done projection.Repairs
+	r.Messages, done = projection.RepairPairs(r.Messages)
+	r.Report.SyntheticResults = done.Synthetic
+	r.Report.MovedResults = done.Moved
+	r.Report.DroppedOrphans = done.Orphans
+	r.Report.DroppedDuplicates = done.Duplicates
+	r.Report.MergedCalls = done.Merged
+}
+
+// close finds the tools that the request must declare.
+func (r *Replayed) close(ask Ask, limit int) {
+	closed := projection.CloseTools(r.Messages, projection.Closure{
+		Tools: ask.Tools, Granted: ask.Granted, Role: ask.Role, Max: limit,
+	})
+	r.Messages, r.Added = closed.Messages, closed.Added
+	r.Report.ExchangesAsText, r.Report.UndeclaredTools = closed.AsText, closed.Undeclared
 }
 
 // decode reads a stored message. One that was committed and cannot be read is
@@ -77,22 +148,28 @@ func decode(r history.Record) (history.Message, error) {
 	return m, nil
 }
 
-// fit drops whole turns from the oldest until summary and messages fit, and counts
-// what is left.
+// fit drops whole turns from the oldest until summary and messages fit.
 func (r *Replayed) fit(maxTokens int64) {
-	summary := int64(0)
-	if r.Summary != nil {
-		m := history.Message{Role: history.User, Content: []history.Block{history.Text(r.Summary.Text)}}
-		summary = projection.EstimateTokens(&m)
-	}
 	if maxTokens > 0 {
-		kept, dropped, over := projection.Fit(r.Messages, max(maxTokens-summary, 1))
+		kept, dropped, over := projection.Fit(r.Messages, max(maxTokens-r.summaryTokens(), 1))
 		r.Messages, r.Report.DroppedTurns, r.Report.OverBudget = kept, int64(dropped), over
 	}
-	r.Tokens = summary
+}
+
+// estimate counts what is left.
+func (r *Replayed) estimate() {
+	r.Tokens = r.summaryTokens()
 	for i := range r.Messages {
 		r.Tokens += projection.EstimateTokens(&r.Messages[i])
 	}
+}
+
+func (r *Replayed) summaryTokens() int64 {
+	if r.Summary == nil {
+		return 0
+	}
+	m := history.Message{Role: history.User, Content: []history.Block{history.Text(r.Summary.Text)}}
+	return projection.EstimateTokens(&m)
 }
 
 // text returns what of the message is replayed in mode text, and counts what is not.
