@@ -265,23 +265,59 @@ func (r *anthropicRender) answered(m *history.Message, b *history.Block, typ str
 	}
 	switch _, modelled := anthropicTypes[typ]; {
 	case modelled, userOnly(typ):
+	case !whole(b.Opaque, typ):
 	case typ == "server_tool_use" || typ == "mcp_tool_use":
-		if p.text = textOf(b.Opaque, "id"); anthropicIDs.legal(p.text) {
-			p.kind = serverCall
-		}
+		p.kind, p.text = serverCall, textOf(b.Opaque, "id")
 	case strings.HasSuffix(typ, "_tool_result"):
-		if p.text = textOf(b.Opaque, "tool_use_id"); p.text != "" {
-			p.kind = serverResult
-		}
-	case typ == "compaction":
-		content := memberNamed(b.Opaque, "content")
-		if r.made(m) && (content.IsNull() || content.Kind() == '"' && textOf(b.Opaque, "content") != "") {
-			p.kind = rawPiece
-		}
+		p.kind, p.text = serverResult, textOf(b.Opaque, "tool_use_id")
 	case r.made(m):
 		p.kind = rawPiece
 	}
 	return p
+}
+
+// whole reports whether a block of a known type has what the provider asks of it. What
+// it made has; a native client may have written anything.
+func whole(block jsontext.Value, typ string) bool {
+	full := func(names ...string) bool {
+		return !slices.ContainsFunc(names, func(name string) bool { return textOf(block, name) == "" })
+	}
+	switch content := memberNamed(block, "content"); typ {
+	case "server_tool_use":
+		return full("id", "name") && strings.HasPrefix(textOf(block, "id"), "srvtoolu_") &&
+			anthropicIDs.legal(textOf(block, "id")) && kindOf(block, "input") == '{'
+	case "mcp_tool_use":
+		return full("id", "name", "server_name") && anthropicIDs.legal(textOf(block, "id")) && kindOf(block, "input") == '{'
+	case "mcp_tool_result":
+		return full("tool_use_id") && (content.Raw == nil || string(content.Raw) == "[]" || says(content, "text"))
+	case "search_result":
+		return full("source", "title") && content.Kind() == '[' && says(content, "text")
+	case "container_upload":
+		return full("file_id")
+	case "compaction":
+		return content.IsNull() || content.Kind() == '"' && full("content")
+	default:
+		return !strings.HasSuffix(typ, "_tool_result") || full("tool_use_id") && content.Raw != nil
+	}
+}
+
+// says reports whether content is a text, or blocks of those types, that says something.
+func says(content strictjson.Value, types ...string) bool {
+	if s, ok := content.Text(); ok {
+		return !blank(s)
+	}
+	if content.Kind() != '[' {
+		return false
+	}
+	something := false
+	for _, e := range content.Elements() {
+		typ, text := textOf(e.Raw, "type"), textOf(e.Raw, "text")
+		if !slices.Contains(types, typ) || typ == "text" && text == "" {
+			return false
+		}
+		something = something || typ != "text" || !blank(text)
+	}
+	return something
 }
 
 func userOnly(typ string) bool { return typ == "search_result" || typ == "container_upload" }
@@ -291,13 +327,18 @@ func userTakes(block jsontext.Value, typ string) bool {
 	switch typ {
 	case "image", "document":
 		source := memberNamed(block, "source").Raw
-		from := textOf(source, "type")
-		return from == "file" && textOf(source, "file_id") != "" || from == "content" && typ == "document"
+		switch textOf(source, "type") {
+		case "file":
+			return textOf(source, "file_id") != ""
+		case "content":
+			return typ == "document" && says(memberNamed(source, "content"), "text", "image")
+		}
+		return false
 	case "", "compaction", "server_tool_use", "mcp_tool_use", "tool_reference":
 		return false
 	}
 	_, modelled := anthropicTypes[typ]
-	return !modelled && !strings.HasSuffix(typ, "_tool_result")
+	return !modelled && !strings.HasSuffix(typ, "_tool_result") && whole(block, typ)
 }
 
 // resultTakes reports whether a block of the provider's may stand in a result.
@@ -306,9 +347,7 @@ func (r *anthropicRender) resultTakes(b *history.Block) bool {
 		return false
 	}
 	switch typ := textOf(b.Opaque, "type"); typ {
-	case "search_result":
-		return true
-	case "image", "document":
+	case "search_result", "image", "document":
 		return userTakes(b.Opaque, typ)
 	case "tool_reference":
 		return r.declares(textOf(b.Opaque, "tool_name"))
