@@ -17,18 +17,18 @@ type Attachment struct {
 	Data      []byte
 }
 
-// attachmentScheme begins the name of every attachment.
-const attachmentScheme = "sha256:"
+// AttachmentScheme begins the name of every attachment.
+const AttachmentScheme = "sha256:"
 
 // AttachmentName is the name of bytes: sha256: and their SHA-256 in lower-case hex.
 func AttachmentName(data []byte) string {
 	sum := sha256.Sum256(data)
-	return attachmentScheme + hex.EncodeToString(sum[:])
+	return AttachmentScheme + hex.EncodeToString(sum[:])
 }
 
 // AttachmentHash returns the hex digits of an attachment's name, and whether it is one.
 func AttachmentHash(name string) (string, bool) {
-	digits, ok := strings.CutPrefix(name, attachmentScheme)
+	digits, ok := strings.CutPrefix(name, AttachmentScheme)
 	if !ok || len(digits) != 2*sha256.Size || strings.Trim(digits, "0123456789abcdef") != "" {
 		return "", false
 	}

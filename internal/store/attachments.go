@@ -98,7 +98,7 @@ func (s shelf) put(digits, mediaType string, data []byte) (fresh, wrote bool, er
 	if err == nil {
 		return !there, !right, f.Close()
 	}
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, durable.ErrUnsafe) {
 		err = s.write(s.typeOf(digits), []byte(mediaType))
 	}
 	if err != nil {

@@ -24,7 +24,7 @@ type Finding struct {
 
 // CheckSummary counts what was looked at. Torn ends are counted and are sound.
 type CheckSummary struct {
-	Callers, Conversations, Segments, Messages, Bytes, Torn, Findings int64
+	Callers, Conversations, Segments, Messages, Attachments, Bytes, Torn, Findings int64
 }
 
 // checker walks a data directory.
@@ -144,6 +144,9 @@ func (c *checker) checkConversation(dir string) {
 	sizes := map[int]int64{}
 	for _, e := range c.list(dir) {
 		c.checkMode(dir+"/"+e.Name, e)
+		if e.Dir && (e.Name == attachmentsName || e.Name == typesName) {
+			continue
+		}
 		if e.Dir {
 			c.report(Finding{dir + "/" + e.Name, "unsafe", "a directory where files belong"})
 			continue
@@ -155,7 +158,8 @@ func (c *checker) checkConversation(dir string) {
 			c.report(Finding{dir + "/" + e.Name, "unknown", "not a file of historyd's"})
 		}
 	}
-	k := &chain{checker: c, dir: dir, files: g}
+	// After the sizes were taken: an attachment is there before the line that names it.
+	k := &chain{checker: c, dir: dir, files: g, attachments: c.checkAttachments(dir)}
 	for i, n := range g.numbers {
 		if err := k.segment(n, sizes[n], i == len(g.numbers)-1); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			c.report(Finding{g.path(n), "damage", "cannot be read"})
@@ -170,6 +174,9 @@ type chain struct {
 	dir   string
 	files *segments
 
+	attachments map[string]bool // by hash; those that were missed are there and false
+
+	rewound       rewound
 	begun         bool
 	segmentBefore int
 	sum           uint32
@@ -275,6 +282,7 @@ func (k *chain) line(n int, it item, first bool) {
 			if m, err = r.Message(); err == nil && m.Seq != seq {
 				err = errors.New("another seq")
 			}
+			k.named(n, &m)
 		}
 		if err != nil {
 			k.found(n, "damage", "message %d cannot be decoded", seq)
@@ -285,6 +293,7 @@ func (k *chain) line(n int, it item, first bool) {
 	if seq != c.Last+1 {
 		k.found(n, "damage", "the line at offset %d holds another number of messages than it says", it.off)
 	}
+	k.rewind(n, it, c)
 	k.begun, k.sum, k.last = true, it.sum, max(k.last, c.Last)
 }
 

@@ -16,7 +16,7 @@ type span struct{ from, to int64 }
 type rewinding struct {
 	Through int64      `json:"through"`
 	Before  place      `json:"before"`
-	Spans   [][2]int64 `json:"spans,omitempty"`
+	Spans   [][2]int64 `json:"spans,omitzero"`
 }
 
 // rewindCheckpoint is after how many rewinds one lists all spans, so that no more
@@ -243,6 +243,13 @@ func windowOf(t *totals, last int64) history.Window {
 	return history.Window{Turns: t.Turns - t.FoldedTurns - t.OutTurns, Messages: last - t.FoldedSeq - t.OutMessages}
 }
 
+func spansOf(r *rewinding) (spans rewound) {
+	for _, s := range r.Spans {
+		spans = append(spans, span{s[0], s[1]})
+	}
+	return spans
+}
+
 // loadRewound reads which messages are rewound: lines of rewinds backwards to one that
 // lists the rest.
 func (t *transcript) loadRewound(snap *snapshot) error {
@@ -267,9 +274,7 @@ func (t *transcript) loadRewound(snap *snapshot) error {
 			continue
 		}
 		if c.Rewind.Spans != nil {
-			for _, s := range c.Rewind.Spans {
-				known = append(known, span{s[0], s[1]})
-			}
+			known = spansOf(c.Rewind)
 			break
 		}
 		back = append(back, c)

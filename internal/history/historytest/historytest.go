@@ -57,6 +57,9 @@ func Run(t *testing.T, h Harness) {
 		{"folds", folds},
 		{"imports", imports},
 		{"imports and others", importsAmongOthers},
+		{"attachments", attachments},
+		{"imported attachments", importedAttachments},
+		{"rewinds", rewinds},
 		{"calls", calls},
 		{"states", states},
 	} {
