@@ -36,6 +36,7 @@ func markOf(text []byte) mark {
 type intake struct {
 	doc     Document
 	policy  *projection.Policy
+	most    int64 // messages
 	checker *projection.Checker
 	keeper  *projection.Keeper // nil until the categories are known, and when they are wrong
 	begun   bool
@@ -58,10 +59,11 @@ type intake struct {
 	told    importNote
 }
 
-func newIntake(d Document, policy *projection.Policy) *intake {
+func newIntake(d Document, policy *projection.Policy, most int64) *intake {
 	in := &intake{
 		doc:     d,
 		policy:  policy,
+		most:    most,
 		print:   newFingerprint("import " + string(d.Mode)),
 		alike:   map[mark]int64{},
 		skipped: map[int64]Skipped{},
@@ -134,9 +136,9 @@ func (in *intake) messages(ctx context.Context) iter.Seq2[history.Message, error
 func (in *intake) take(m history.Message, yield func(history.Message, error) bool) bool {
 	index := m.Seq
 	m.Seq = 0
-	if in.count++; in.count > maxMessages {
-		if in.count == maxMessages+1 {
-			in.faults.Add("messages", history.CodeInvalidMessage, -1, "the document has over %d messages: split it, and import the parts with mode append", maxMessages)
+	if in.count++; in.count > in.most {
+		if in.count == in.most+1 {
+			in.faults.Add("messages", history.CodeInvalidMessage, -1, "the document has over %d messages: split it, and import the parts with mode append", in.most)
 		}
 		return true
 	}

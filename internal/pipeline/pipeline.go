@@ -53,6 +53,7 @@ type Pipeline struct {
 	log       *slog.Logger
 
 	maxClosureTools int
+	maxMessages     int64 // of one import
 }
 
 // New returns a pipeline, or an error that names the option which is missing.
@@ -74,6 +75,7 @@ func New(o Options) (*Pipeline, error) {
 		log:       o.Logger,
 
 		maxClosureTools: o.MaxClosureTools,
+		maxMessages:     maxMessages,
 	}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)

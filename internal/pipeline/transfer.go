@@ -80,7 +80,7 @@ func (p *Pipeline) Import(ctx context.Context, c Conversation, d Document) (Impo
 
 func (p *Pipeline) load(ctx context.Context, c Conversation, d Document) (Imported, error) {
 	log := p.open(c)
-	in := newIntake(d, p.policy.Load())
+	in := newIntake(d, p.policy.Load(), p.maxMessages)
 	if d.Mode == history.Extend {
 		view, err := log.View(ctx)
 		if err != nil {

@@ -1,0 +1,195 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"historyd/internal/history"
+	"historyd/internal/projection"
+)
+
+func (b *bench) fork(from, to Conversation, through int64) history.Receipt {
+	b.t.Helper()
+	r, err := b.Fork(context.Background(), from, to, through)
+	if err != nil {
+		b.t.Fatalf("Fork: %v", err)
+	}
+	return r
+}
+
+func TestAForkIsACopy(t *testing.T) {
+	b := newBench(t, projection.Options{Tools: []projection.Rule{{Match: "wallet", Category: "wallet"}}})
+	ann := conversation(t, "ann")
+	to, next := Conversation{ann.Scope, "copy"}, Conversation{ann.Scope, "next"}
+	first := said(history.User, "first")
+	first.ClientID, first.Metadata, first.Extra = "mine", []byte(`{"k":1.50}`), []byte(`{"x":[1e400]}`)
+	for i := range 12 {
+		b.record(ann, Turn{Messages: []history.Message{first, with(said(history.User, fmt.Sprint(i)), image([]byte{byte(i)})), calls("w", "wallet", `{"a":"value"}`), answers("w", "x"), said(history.Assistant, "ok")}})
+	}
+	before := b.stored(ann)
+	receipt := b.fork(ann, to, 30)
+	if receipt.Added != 30 || receipt.LastSeq != 30 {
+		t.Errorf("receipt %+v", receipt)
+	}
+	got := b.stored(to)
+	ids := map[string]bool{}
+	for i, m := range got {
+		want := before[i]
+		if f := m.Forked; f == nil || *f != (history.Forked{Conversation: "default", ID: want.ID, Seq: want.Seq}) {
+			t.Errorf("message %d is a copy of %+v", i, f)
+		}
+		if m.ID == "" || m.ID == want.ID || ids[m.ID] || m.Seq != want.Seq {
+			t.Errorf("message %d has id %q and seq %d", i, m.ID, m.Seq)
+		}
+		ids[m.ID] = true
+		m.ID, m.Forked = want.ID, nil
+		if got, want := string(history.AppendMessage(nil, &m)), string(history.AppendMessage(nil, &want)); got != want {
+			t.Errorf("message %d\n got %s\nwant %s", i, got, want)
+		}
+	}
+	for i := range 12 {
+		_, err := b.Attachment(context.Background(), to, history.AttachmentName([]byte{byte(i)}))
+		if i < 6 && err != nil || i >= 6 && !errors.Is(err, history.ErrNotFound) {
+			t.Errorf("attachment %d: %v", i, err)
+		}
+	}
+	b.fork(to, next, 0)
+	for i, m := range b.stored(next) {
+		if want := (history.Forked{Conversation: "copy", ID: got[i].ID, Seq: got[i].Seq}); *m.Forked != want {
+			t.Errorf("a copy of a copy is of %+v, want %+v", *m.Forked, want)
+		}
+	}
+	if now := b.stored(ann); !slices.Equal(lines(now), lines(before)) {
+		t.Error("what was forked has changed")
+	}
+	if n := b.counted("historyd_messages_total", "fork"); n != 60 {
+		t.Errorf("%v messages were counted", n)
+	}
+}
+
+func TestAForkLeavesOutWhatWasRewound(t *testing.T) {
+	b := newBench(t, projection.Options{})
+	ann := conversation(t, "ann")
+	for i := range 6 {
+		b.record(ann, Turn{Messages: []history.Message{said(history.User, fmt.Sprint(i)), said(history.Assistant, "ok")}})
+	}
+	etag := b.replay(ann, Ask{}).State.ETag()
+	if _, err := b.Rewind(context.Background(), ann, 4, func(string) bool { return false }); !errors.Is(err, history.ErrPrecondition) {
+		t.Errorf("a condition that does not hold: %v", err)
+	}
+	if _, err := b.Rewind(context.Background(), ann, 4, func(is string) bool { return is == etag }); err != nil {
+		t.Fatal(err)
+	}
+	b.record(ann, Turn{Messages: []history.Message{said(history.User, "other")}})
+	b.fork(ann, Conversation{ann.Scope, "copy"}, 0)
+	b.fork(ann, Conversation{ann.Scope, "short"}, 8) // the message there is rewound
+	for name, want := range map[string]string{"copy": "0 ok 1 ok other", "short": "0 ok 1 ok"} {
+		var texts []string
+		for _, m := range b.stored(Conversation{ann.Scope, name}) {
+			texts = append(texts, m.Content[0].Text)
+		}
+		if got := strings.Join(texts, " "); got != want {
+			t.Errorf("%s has %q, want %q", name, got, want)
+		}
+	}
+	if _, err := b.Rewind(context.Background(), ann, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.fork(ann, Conversation{ann.Scope, "empty"}, 0); got.Added != 0 {
+		t.Errorf("a fork of nothing: %+v", got)
+	}
+}
+
+// TestAForkRemembersItsTools holds that a result that comes late for a call which was
+// copied is judged as it would have been where the call was made.
+func TestAForkRemembersItsTools(t *testing.T) {
+	const canary = "canary-fork-3"
+	b := newBench(t, projection.Options{UnknownTools: "keep", Withhold: []projection.Withhold{{Category: "bank", Results: true}}})
+	ann := conversation(t, "ann")
+	for i, category := range []string{"misc", "bank", "misc"} {
+		b.record(ann, Turn{Messages: []history.Message{calls(fmt.Sprint("c", i), "transfer", `{}`)}, Categories: map[string]string{"transfer": category, "look": "misc"}})
+	}
+	b.record(ann, Turn{Messages: []history.Message{calls("l", "look", `{}`)}, Categories: map[string]string{"look": "misc"}})
+	to := Conversation{ann.Scope, "copy"}
+	b.fork(ann, to, 0)
+	b.record(to, Turn{Messages: []history.Message{answers("c1", canary)}})
+	b.record(to, Turn{Messages: []history.Message{answers("l", "seen")}})
+	b.mustNotHold(canary)
+	if got := b.stored(to)[5].Content[0].Content[0].Text; got != "seen" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestForksThatCannotBe(t *testing.T) {
+	b := newBench(t, projection.Options{})
+	ann, ctx := conversation(t, "ann"), context.Background()
+	full, none := Conversation{ann.Scope, "full"}, Conversation{ann.Scope, "none"}
+	for _, c := range []Conversation{ann, full} {
+		b.record(c, Turn{Messages: []history.Message{said(history.User, "hi")}})
+	}
+	for _, tt := range []struct {
+		name     string
+		from, to Conversation
+		through  int64
+		want     error
+	}{
+		{"of nothing", none, Conversation{ann.Scope, "copy"}, 0, history.ErrNotFound},
+		{"of nothing to itself", none, none, 0, history.ErrNotFound},
+		{"onto messages", ann, full, 0, history.ErrNotEmpty},
+		{"to itself", ann, ann, 0, history.ErrNotEmpty},
+		{"past the end", ann, none, 2, history.ErrNoSuchMessage},
+		{"before the beginning", ann, none, -1, history.ErrNoSuchMessage},
+		{"of another caller's", Conversation{conversation(t, "bob").Scope, "default"}, none, 0, history.ErrNotFound},
+	} {
+		if _, err := b.Fork(ctx, tt.from, tt.to, tt.through); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.name, err, tt.want)
+		}
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := b.Fork(ended, ann, none, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("nobody waits: %v", err)
+	}
+	if st, err := b.State(ctx, none); err != nil || st.Exists() {
+		t.Errorf("State = %+v, %v", st, err)
+	}
+	if n := b.counted("historyd_forks_total", "refused"); n != 7 {
+		t.Errorf("%v refused forks were counted", n)
+	}
+	for through, want := range map[int64]error{7: history.ErrNoSuchMessage, -1: history.ErrNoSuchMessage} {
+		if _, err := b.Rewind(ctx, ann, through, nil); !errors.Is(err, want) {
+			t.Errorf("Rewind(%d) = %v, want %v", through, err, want)
+		}
+	}
+	if _, err := b.Rewind(ctx, none, 0, nil); !errors.Is(err, history.ErrNotFound) {
+		t.Errorf("Rewind of nothing: %v", err)
+	}
+}
+
+func TestADamagedAttachmentCannotBeForked(t *testing.T) {
+	b := newBench(t, projection.Options{})
+	ann := conversation(t, "ann")
+	b.record(ann, Turn{Messages: []history.Message{said(history.User, "hi"), with(said(history.User, "see"), image([]byte("picture")))}})
+	b.corrupt([]byte("picture"))
+	if _, err := b.Fork(context.Background(), ann, Conversation{ann.Scope, "copy"}, 0); !errors.Is(err, history.ErrDamaged) {
+		t.Errorf("Fork: %v", err)
+	}
+	b.fork(ann, Conversation{ann.Scope, "copy"}, 1)
+}
+
+// corrupt alters the attachment of those bytes.
+func (b *bench) corrupt(data []byte) {
+	b.t.Helper()
+	digits, _ := history.AttachmentHash(history.AttachmentName(data))
+	for name := range b.disk.Files() {
+		if strings.HasSuffix(name, "attachments/"+digits) {
+			b.disk.Corrupt(name, func(was []byte) []byte { return append(was[1:], '!') })
+			return
+		}
+	}
+	b.t.Fatal("there is no such attachment")
+}
