@@ -90,7 +90,7 @@ func blockQuarters(blocks []history.Block) int64 {
 		b := &blocks[i]
 		switch b.Type {
 		case history.TextBlock, history.ThinkingBlock:
-			n += quarters(b.Text)
+			n += quarters(b.Text) + quarters(b.Encrypted)
 		case history.ToolCall:
 			n += quarters(b.Name) + quarters(b.ArgumentString())
 		case history.ToolResult:

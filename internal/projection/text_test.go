@@ -81,6 +81,8 @@ func TestEstimateTokens(t *testing.T) {
 		{"a call", calling("c", "name", `{"a":12}`), 9, 9},
 		{"a result", answering("c", strings.Repeat("word ", 200)), 254, 254},
 		{"an image", message(history.User, history.Block{Type: history.ImageBlock, URL: "u"}), 1004, 1004},
+		{"an image in a result", message(history.Tool, resultOf("c", history.Text("word"), history.Block{Type: history.ImageBlock, URL: "u"})), 1005, 1005},
+		{"thinking", message(history.Assistant, history.Block{Type: history.ThinkingBlock, Text: "word", Encrypted: "wordword", Signature: "s"}), 7, 7},
 	} {
 		if got := EstimateTokens(&tt.in); got < tt.min || got > tt.max {
 			t.Errorf("%s: %d tokens, want %d to %d", tt.name, got, tt.min, tt.max)
