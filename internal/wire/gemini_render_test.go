@@ -300,6 +300,38 @@ func TestGeminiTakesRealConversationsCutAnywhere(t *testing.T) {
 	}
 }
 
+// What is withheld leaves no copy of itself in what is kept beside it, in either spelling,
+// and what is left can be exported, taken in again and shown.
+func TestGeminiWithheldCallsLeaveNothing(t *testing.T) {
+	policy, err := projection.New(projection.Options{Tools: []projection.Rule{{Match: "pay", Category: "wallet"}, {Match: "look", Category: "misc"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range []string{
+		`[{"role":"model","note":"hunter2","parts":[{"functionCall":{"name":"pay","args":{"pin":"hunter2"},"later":"hunter2"},"thoughtSignature":"aHVudGVyMg==","partMetadata":{"pin":"hunter2"}}]},
+		{"role":"function","parts":[{"functionResponse":{"name":"pay","response":{"receipt":{"pin":"hunter2"}},"later":"hunter2"},"more":"hunter2"},{"text":"thanks"}]}]`,
+		`[{"role":"model","parts":[{"function_call":{"id":"1","name":"pay","args":{"pin":"hunter2"}}},{"function_call":{"name":"look","args":{}}}]},
+		{"role":"user","parts":[{"function_response":{"id":"1","name":"pay","response":{"output":"hunter2"},"parts":[{"inline_data":{"mime_type":"text/plain","data":"aHVudGVyMg=="}}]}},{"function_response":{"name":"look","response":{"a":"hunter2","b":1}}}]}]`,
+		`[{"role":"user","parts":[{"functionResponse":{"name":"pay","response":{"error":"hunter2"}}}]}]`,
+	} {
+		kept, err := policy.Keep(decodeAppend(t, Gemini, list), projection.Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		native, out := encode(Native, kept.Messages, ForExport), encode(Gemini, kept.Messages, ForExport)
+		shown := geminiJudged(t, geminiShow(kept.Messages))
+		for _, s := range []string{native, out, string(shown.Messages)} {
+			if strings.Contains(s, "hunter2") || strings.Contains(s, "aHVudGVyMg") {
+				t.Errorf("%s\nkept as %s", list, s)
+			}
+		}
+		again := decodeAppend(t, Gemini, out)
+		if got, want := shape(again), shape(kept.Messages); got != want {
+			t.Errorf("%s\n got %s\nwant %s", out, got, want)
+		}
+	}
+}
+
 func FuzzGemini(f *testing.F) {
 	for _, list := range corpus(f, Gemini) {
 		f.Add([]byte(list))

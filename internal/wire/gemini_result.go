@@ -63,24 +63,30 @@ func (d *decoder) geminiResult(c *geminiContent, p *geminiPart) history.Block {
 	if level != nil {
 		mark.add("level", level.value())
 	}
-	// The rules about tools hold for the name that stands here, too.
-	rest := p.rest
-	p.rest = nil
-	p.rest.add("name", history.AppendString(nil, tool))
-	if rest != nil {
-		for name, v := range (strictjson.Value{Raw: rest.value()}).Members() {
-			if name == "name" {
-				d.fault(p.Value, p.path, "a member has a name that is reserved for what is kept")
-				continue
-			}
-			p.rest.add(name, v.Raw)
-		}
-	}
+	d.nameTool(p, tool)
 	if mark != nil {
 		p.rest.add(geminiMark, mark.value())
 	}
 	p.keepModifiers(&b)
 	return b
+}
+
+// nameTool puts the name of the tool first into what is kept of a result: the rules about
+// tools hold for it, too.
+func (d *decoder) nameTool(p *geminiPart, tool string) {
+	rest := p.rest
+	p.rest = nil
+	p.rest.add("name", history.AppendString(nil, tool))
+	if rest == nil {
+		return
+	}
+	for name, v := range (strictjson.Value{Raw: rest.value()}).Members() {
+		if strings.EqualFold(name, "name") {
+			d.fault(p.Value, p.path, "a member has a name that is reserved for what is kept")
+			continue
+		}
+		p.rest.add(name, v.Raw)
+	}
 }
 
 // geminiResponse makes the response the one text that rules about results can work on.
