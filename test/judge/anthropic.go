@@ -188,13 +188,17 @@ func spoken(c *checker, v *value) {
 
 func blank(s string) bool { return strings.TrimFunc(s, unicode.IsSpace) == "" }
 
-// notBlank refuses blocks of blank text that stand beside no real text.
+// notBlank refuses blocks of blank text that stand beside no real text. Between blocks
+// of thinking they stay: those are taken in place and order only.
 func notBlank(c *checker, content *value) {
 	var first *value
-	for _, b := range content.children {
+	thinks := func(i int) bool {
+		return i >= 0 && i < len(content.children) && strings.HasSuffix(content.children[i].str("type"), "thinking")
+	}
+	for i, b := range content.children {
 		text := b.member("text")
 		switch {
-		case b.str("type") != "text" || text == nil || text.text == "":
+		case b.str("type") != "text" || text == nil || text.text == "" || thinks(i-1) && thinks(i+1):
 		case !blank(text.text):
 			return
 		case first == nil:

@@ -41,6 +41,7 @@ func TestAnthropic(t *testing.T) {
 		{"a blank string", `{"role":"user","content":" \n"}`, `{"role":"user","content":" x "}`, "", "must contain non-whitespace text"},
 		{"a blank text alone", say(`{"type":"text","text":" "}`), say(`{"type":"text","text":" "},` + text), "", "must contain non-whitespace text"},
 		{"a blank text beside an image", say(`{"type":"text","text":"\t"},` + image), say(text + "," + image), "", "must contain non-whitespace text"},
+		{"a blank text before thinking", answer(`{"type":"text","text":" "},{"type":"thinking","thinking":"x","signature":"x"}`), answer(`{"type":"thinking","thinking":"x","signature":"x"},{"type":"text","text":" "},{"type":"thinking","thinking":"x","signature":"x"}`), "", "must contain non-whitespace text"},
 		{"a marked empty text", say(`{"type":"text","text":"","cache_control":{"type":"ephemeral"}},` + text), say(`{"type":"text","text":"x","cache_control":{"type":"ephemeral","ttl":"1h"}}`), "", "marks an empty block"},
 		{"a marker of another kind", say(`{"type":"text","text":"x","cache_control":{"type":"long"}}`), say(`{"type":"text","text":"x","cache_control":null}`), "", "must be one of"},
 		{"white space at the end", answer(`{"type":"text","text":"x\n"}`), answer(`{"type":"text","text":"x\ny"}`), "", "cannot end with trailing whitespace"},
