@@ -364,11 +364,31 @@ func (r *responsesRender) hosted(m *history.Message, b *history.Block) {
 		r.text("id", textOf(b.Opaque, "id"))
 	}
 	for name, v := range membersOf(cleanRaw(b.Opaque, &r.report)) {
-		if _, needed := form.needs[name]; needed || slices.Contains(form.may, name) && v.Kind() == '"' {
+		switch _, needed := form.needs[name]; {
+		case kind == "mcp_list_tools" && name == "tools":
+			r.listed(v)
+		case needed || slices.Contains(form.may, name) && v.Kind() == '"':
 			r.member(name, v)
 		}
 	}
 	r.close()
+}
+
+// listed writes the tools of a server, without what it left open.
+func (r *responsesRender) listed(tools strictjson.Value) {
+	r.name("tools")
+	r.openList()
+	for _, tool := range tools.Elements() {
+		r.element()
+		r.object.open()
+		for name, v := range membersOf(tool.Raw) {
+			if !v.IsNull() {
+				r.member(name, v)
+			}
+		}
+		r.close()
+	}
+	r.closeList()
 }
 
 // whole reports whether an item has what it needs, and takes its id.

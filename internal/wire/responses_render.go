@@ -410,14 +410,17 @@ func imageType(b *history.Block) string {
 	return ""
 }
 
+const mediaTypeSigns = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/+-._"
+
 // fileType is the type of a document; "" when nobody knows.
 func fileType(b *history.Block) string {
+	kind, _, _ := strings.Cut(b.MediaType, ";")
 	switch {
 	case b.MediaType != "":
-		if strings.ContainsAny(b.MediaType, "\x00,;\"\\ ") {
+		if strings.Trim(kind, mediaTypeSigns) != "" || !strings.Contains(kind, "/") {
 			return ""
 		}
-		return b.MediaType
+		return kind
 	case bytes.HasPrefix(b.Data, []byte("%PDF")):
 		return "application/pdf"
 	case utf8.Valid(b.Data):
