@@ -108,3 +108,50 @@ func discard(in *bufio.Reader, size int) error {
 		}
 	}
 }
+
+// BenchmarkFullReplay compares full replays of a window of 20 messages in each format
+// with a native text replay of it, in turns, none of them from the cache. FORMAT-of-text
+// is how many times as long one takes.
+func BenchmarkFullReplay(b *testing.B) {
+	d := newHandler(b, projection.Options{UnknownTools: "keep"}, func(o *Options) { o.Logger = nil })
+	said := strings.Repeat("word ", 40)
+	var body strings.Builder
+	for i := range 5 {
+		fmt.Fprintf(&body, `{"role":"user","content":"%s"},
+			{"role":"assistant","content":[{"type":"text","text":"%[1]s"},{"type":"tool_call","id":"call_%d","name":"look_up","arguments":{"n":%[2]d,"text":"%[1]s"}}]},
+			{"role":"tool","content":[{"type":"tool_result","call_id":"call_%[2]d","content":"%[1]s"}]},
+			{"role":"assistant","content":"%[1]s"},`, said, i)
+	}
+	send := func(method, path, body string) int {
+		r := httptest.NewRequest(method, "http://127.0.0.1"+path, strings.NewReader(body))
+		r.Header.Set("Authorization", "Bearer "+d.tokens["ann"])
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		d.handler.ServeHTTP(w, r)
+		return w.Code
+	}
+	if code := send("POST", turns, `{"messages":[`+strings.TrimSuffix(body.String(), ",")+`]}`); code != http.StatusCreated {
+		b.Fatal(code)
+	}
+	took := map[string]time.Duration{}
+	n := 0
+	for b.Loop() {
+		for _, what := range []string{"text&format=native", "full&format=native", "full&format=openai", "full&format=anthropic", "full&format=responses", "full&format=gemini"} {
+			began := time.Now()
+			for range 20 {
+				n++
+				if code := send("GET", fmt.Sprintf("%s?mode=%s&max_tokens=%d", replayOfX, what, 1_000_000+n), ""); code != http.StatusOK {
+					b.Fatal(code)
+				}
+			}
+			took[what] += time.Since(began)
+		}
+	}
+	for what, t := range took {
+		if format, full := strings.CutPrefix(what, "full&format="); full {
+			b.ReportMetric(float64(t)/float64(took["text&format=native"]), format+"-of-text")
+		}
+	}
+	b.ReportMetric(float64(took["text&format=native"].Nanoseconds())/float64(20*b.N), "ns/text")
+	b.ReportMetric(0, "ns/op")
+}

@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"historyd/internal/strictjson"
 )
 
 // checkType refuses a body that is not of one of the media types, in UTF-8 and not
@@ -51,34 +53,81 @@ const (
 
 // readBody reads the whole body, of at most limit bytes.
 func (x *exchange) readBody(r *http.Request, limit int64) ([]byte, error) {
-	if r.ContentLength > limit {
-		return nil, &problem{code: "body_too_large", limit: &limit, actual: &r.ContentLength}
+	body, err := x.openBody(r, limit)
+	if err != nil {
+		return nil, err
 	}
-	x.boundWrites() // the first read may write that we are ready for more
-	rc := http.NewResponseController(x.ResponseWriter)
-	// net/http waits for the end of the connection while a request is served, so a
-	// deadline that were left would end the request.
-	defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
-	reader := http.MaxBytesReader(x.ResponseWriter, r.Body, limit)
+	defer body.end()
 	buf := make([]byte, 0, min(max(r.ContentLength, 0), 64<<10)+512)
-	for deadlineAt := 0; ; {
-		if len(buf) >= deadlineAt {
-			_ = rc.SetReadDeadline(time.Now().Add(readStall))
-			deadlineAt = len(buf) + readStep
-		}
+	for {
 		if len(buf) == cap(buf) {
 			buf = append(buf, 0)[:len(buf)]
 		}
-		n, err := reader.Read(buf[len(buf):cap(buf)])
+		n, err := body.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		if err == io.EOF {
 			return buf, nil
 		}
 		if err != nil {
-			return nil, x.unread(r, limit, err)
+			return nil, err
 		}
 	}
 }
+
+// readJSON reads a body that is one JSON value, and checks it.
+func (x *exchange) readJSON(r *http.Request, limit int64) (strictjson.Value, error) {
+	if _, err := checkType(r, "application/json"); err != nil {
+		return strictjson.Value{}, err
+	}
+	body, err := x.readBody(r, limit)
+	if err != nil {
+		return strictjson.Value{}, err
+	}
+	if err := strictjson.Check(body); err != nil {
+		return strictjson.Value{}, err
+	}
+	return strictjson.Document(body), nil
+}
+
+// A bodyReader reads a body while it arrives. Its errors are problems, and io.EOF.
+type bodyReader struct {
+	x      *exchange
+	r      *http.Request
+	limit  int64
+	rc     *http.ResponseController
+	reader io.Reader
+	read   int64
+	next   int64 // how much must have arrived before the client gets more time
+}
+
+// openBody begins to read a body of at most limit bytes. The caller ends it.
+func (x *exchange) openBody(r *http.Request, limit int64) (*bodyReader, error) {
+	if r.ContentLength > limit {
+		return nil, &problem{code: "body_too_large", limit: &limit, actual: &r.ContentLength}
+	}
+	x.boundWrites() // the first read may write that we are ready for more
+	return &bodyReader{
+		x: x, r: r, limit: limit, rc: http.NewResponseController(x.ResponseWriter),
+		reader: http.MaxBytesReader(x.ResponseWriter, r.Body, limit),
+	}, nil
+}
+
+func (b *bodyReader) Read(p []byte) (int, error) {
+	if b.read >= b.next {
+		_ = b.rc.SetReadDeadline(time.Now().Add(readStall))
+		b.next = b.read + readStep
+	}
+	n, err := b.reader.Read(p)
+	b.read += int64(n)
+	if err != nil && err != io.EOF {
+		err = b.x.unread(b.r, b.limit, err)
+	}
+	return n, err
+}
+
+// end takes the deadline back: net/http waits for the end of the connection while a
+// request is served, so one that were left would end the request.
+func (b *bodyReader) end() { _ = b.rc.SetReadDeadline(time.Time{}) }
 
 // unread says why a body could not be read.
 func (x *exchange) unread(r *http.Request, limit int64, err error) error {

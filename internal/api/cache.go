@@ -30,12 +30,6 @@ type keptBody struct {
 	body  []byte
 }
 
-// A shape is what a client can choose of a replay.
-type shape struct {
-	format    wire.Format
-	maxTokens int64
-}
-
 // shapesKept is how many shapes of one conversation are kept.
 const shapesKept = 4
 

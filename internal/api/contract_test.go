@@ -41,7 +41,7 @@ func openDocument(t testing.TB) *document {
 
 func init() {
 	// Bodies that are no JSON are compared by other tests.
-	for _, media := range []string{"text/plain", "application/x-ndjson"} {
+	for _, media := range []string{"text/plain", "application/x-ndjson", "application/x-tar", "image/png"} {
 		openapi3filter.RegisterBodyDecoder(media, func(body io.Reader, _ http.Header, _ *openapi3.SchemaRef, _ openapi3filter.EncodingFn) (any, error) {
 			text, err := io.ReadAll(body)
 			return string(text), err

@@ -49,7 +49,7 @@ func TestEveryCodeIsReached(t *testing.T) {
 		{code: "forbidden_host", r: request{method: "GET", path: "/", host: "evil.example"}},
 		{code: "not_found", r: request{method: "GET", path: "/"}},
 		{code: "method_not_allowed", r: request{method: "PUT", path: "/v1/whoami"}},
-		{code: "unsupported_format", r: request{method: "GET", path: replayOfX + "?mode=full"}},
+		{code: "unsupported_format", r: request{method: "GET", path: replayOfX + "?format=xml"}},
 		{code: "conversation_not_empty", r: request{method: "POST", path: "/v1/conversations/full/import?format=openai", body: `[{"role":"user","content":"x"}]`}},
 		{code: "conflict", r: request{method: "GET", path: replayOfX}, op: "view", err: history.ErrGone},
 		{code: "precondition_failed", r: request{method: "POST", path: turns, body: hello, header: http.Header{"If-Match": {`"x"`}}}},

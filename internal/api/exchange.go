@@ -54,10 +54,20 @@ func (x *exchange) send(status int, contentType []string, body []byte) error {
 	h["Content-Type"] = contentType
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.WriteHeader(status)
+	for len(body) > sendStep {
+		if _, err := x.Write(body[:sendStep]); err != nil {
+			return nil
+		}
+		body = body[sendStep:]
+		x.boundWrites() // a long body may take longer, as long as it goes on
+	}
 	// What cannot be written has no reader any more.
 	_, _ = x.Write(body)
 	return nil
 }
+
+// sendStep is how much of a response is written at a time.
+const sendStep = 1 << 20
 
 // reply writes v as JSON.
 func (x *exchange) reply(status int, v any) error {

@@ -347,8 +347,8 @@ func TestRoutesAndMethods(t *testing.T) {
 	}{
 		{"GET", "/", 404, ""}, {"GET", "/v1", 404, ""}, {"GET", "/v1/", 404, ""}, {"GET", "/v1/conversations/", 404, ""},
 		{"GET", "/v1/conversations/x/", 404, ""}, {"GET", "/v1/conversations/x/nothing", 404, ""}, {"GET", "/V1/whoami", 404, ""},
-		{"POST", "/v1/conversations/x/recall", 404, ""}, {"GET", "/v1/search", 404, ""}, {"POST", "/v1/conversations/x/fork", 404, ""},
-		{"POST", "/v1/conversations/x/rewind", 404, ""}, {"GET", "/v1/conversations/x/attachments/ab", 404, ""}, {"GET", "/health%7A", 404, ""},
+		{"POST", "/v1/conversations/x/recall", 404, ""}, {"GET", "/v1/search", 404, ""}, {"GET", "/v1/conversations/x/fork", 405, "POST"},
+		{"DELETE", "/v1/history/rewind", 405, "POST"}, {"GET", "/v1/conversations/x/attachments", 404, ""}, {"GET", "/health%7A", 404, ""},
 		{"GET", "/v1/convers%61tions", 404, ""}, {"GET", "//v1/whoami", 404, ""}, {"BREW", "/nowhere", 404, ""},
 		{"POST", "/v1/whoami", 405, "GET, HEAD"}, {"OPTIONS", "/v1/conversations", 405, "DELETE, GET, HEAD"}, {"PATCH", "/v1/conversations/x", 405, "DELETE, GET, HEAD"},
 		{"GET", "/v1/conversations/x/turns", 405, "POST"}, {"PUT", "/v1/history/replay", 405, "GET, HEAD, POST"}, {"POST", "/healthz", 405, "GET, HEAD"}, {"BREW", "/v1/history/turns", 405, "POST"},

@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"historyd/internal/wire"
 )
 
 // Labels of routes that are none.
@@ -85,7 +84,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		Name: "historyd_replays_total",
 		Help: "Replays by mode, format and result: cached, rendered, unchanged (304), failed.",
 	}, []string{"mode", "format", "result"})
-	for _, format := range []wire.Format{wire.Native, wire.OpenAI} {
+	for _, format := range messageFormats {
 		for _, result := range []string{cached, rendered, unchanged, failed} {
 			m.replays[replayKind{format, result}] = replays.WithLabelValues("text", string(format), result)
 		}

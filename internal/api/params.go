@@ -103,11 +103,11 @@ func (p params) oneOf(name string, choices ...string) (string, error) {
 	return "", badParameter(name, "must be one of %s", strings.Join(choices, ", "))
 }
 
-// planned are formats of the contract that this version does not speak.
-var planned = []wire.Format{wire.Anthropic, wire.Responses, wire.Gemini}
+// messageFormats are the formats in which messages come in and are replayed.
+var messageFormats = []wire.Format{wire.Native, wire.OpenAI, wire.Anthropic, wire.Responses, wire.Gemini}
 
 // format returns the format asked for, native when none is. more are those that the
-// route knows beside the providers'.
+// route knows beside those of messages.
 func (p params) format(more ...wire.Format) (wire.Format, error) {
 	s, ok := p.text("format")
 	if !ok {
@@ -117,20 +117,15 @@ func (p params) format(more ...wire.Format) (wire.Format, error) {
 }
 
 func formatNamed(s string, more ...wire.Format) (wire.Format, error) {
-	f := wire.Format(s)
-	switch {
-	case f.Messages():
-		return f, nil
-	case slices.Contains(planned, f), f == wire.Tar && slices.Contains(more, f):
-		return "", wire.ErrUnsupported
-	case slices.Contains(more, f):
+	known := slices.Concat(messageFormats, more)
+	if f := wire.Format(s); slices.Contains(known, f) {
 		return f, nil
 	}
-	known := []string{"native", "openai", "anthropic", "responses", "gemini"}
-	for _, m := range more {
-		known = append(known, string(m))
+	names := make([]string, len(known))
+	for i, f := range known {
+		names[i] = string(f)
 	}
-	return "", badParameter("format", "must be one of %s", strings.Join(known, ", "))
+	return "", &problem{code: "unsupported_format", field: "format", detail: "must be one of " + strings.Join(names, ", ")}
 }
 
 // idempotencyKey returns the key of the request, empty when it has none.

@@ -31,7 +31,7 @@ var codes = []code{
 	{"forbidden_host", 403, "The Host is not one of this daemon's", "use a loopback name with the port that is listened on, or add the name to allowed_hosts"},
 	{"not_found", 404, "Not found", "there is nothing here for this caller"},
 	{"method_not_allowed", 405, "The method is not allowed here", "see Allow"},
-	{"unsupported_format", 406, "The format or mode is not supported", "use format native or openai, and mode text"},
+	{"unsupported_format", 406, "The format or mode is not supported", "see the formats that the route knows"},
 	{"conversation_not_empty", 409, "The conversation has messages already", "use mode=append or mode=replace, or another conversation"},
 	{"conflict", 409, "The conversation was cleared meanwhile", "read it again, then decide"},
 	{"precondition_failed", 412, "The conversation has moved on", "read it again, then send with its new ETag"},
@@ -127,6 +127,7 @@ var classes = []struct {
 	code string
 }{
 	{wire.ErrUnsupported, "unsupported_format"},
+	{history.ErrNoAttachment, "invalid_message"},
 	{history.ErrNotFound, "not_found"},
 	{history.ErrNotEmpty, "conversation_not_empty"},
 	{history.ErrPrecondition, "precondition_failed"},
@@ -162,6 +163,9 @@ func problemOf(err error) *problem {
 				p.code = c.code
 				break
 			}
+		}
+		if errors.Is(err, history.ErrNoAttachment) {
+			p.detail = "a block names an attachment that the conversation does not hold: send its data"
 		}
 	}
 	switch p.code {

@@ -3,14 +3,15 @@ package api
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
 	"historyd/internal/history"
 	"historyd/internal/identity"
 	"historyd/internal/pipeline"
-	"historyd/internal/strictjson"
 	"historyd/internal/wire"
 )
 
@@ -33,11 +34,11 @@ func (s *server) getReplay(x *exchange, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	want, _, err := shapeOf(r)
+	want, _, err := askOf(r)
 	if err != nil {
 		return err
 	}
-	return s.counted(x, r, c, want)
+	return s.counted(x, r, c, &want)
 }
 
 // postReplay serves POST /v1/conversations/{c}/replay: the same parameters in a
@@ -47,56 +48,21 @@ func (s *server) postReplay(x *exchange, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	want, given, err := shapeOf(r)
+	want, given, err := askOf(r)
 	if err != nil {
 		return err
 	}
-	if _, err := checkType(r, "application/json"); err != nil {
-		return err
-	}
-	body, err := x.readBody(r, s.limits.Body)
+	body, err := x.readJSON(r, s.limits.Body)
 	if err != nil {
 		return err
 	}
-	if err := strictjson.Check(body); err != nil {
+	if err := want.read(body, given); err != nil {
 		return err
 	}
-	if err := want.read(strictjson.Document(body), given); err != nil {
-		return err
-	}
-	return s.counted(x, r, c, want)
+	return s.counted(x, r, c, &want)
 }
 
-// shapeOf reads the query; given has what it says.
-func shapeOf(r *http.Request) (want shape, given params, err error) {
-	want.format = wire.Native
-	given, err = query(r, "mode", "format", "max_tokens")
-	if err != nil || given == nil {
-		return want, given, err
-	}
-	if mode, ok := given.text("mode"); ok {
-		if err := checkMode(mode); err != nil {
-			return want, given, err
-		}
-	}
-	if want.format, err = given.format(); err != nil {
-		return want, given, err
-	}
-	want.maxTokens, err = given.int("max_tokens", 1, pipeline.Unbounded, 0)
-	return want, given, err
-}
-
-func checkMode(mode string) error {
-	switch mode {
-	case "text":
-		return nil
-	case "full":
-		return wire.ErrUnsupported
-	}
-	return badParameter("mode", "must be text or full")
-}
-
-func (s *server) counted(x *exchange, r *http.Request, c pipeline.Conversation, want shape) error {
+func (s *server) counted(x *exchange, r *http.Request, c pipeline.Conversation, want *ask) error {
 	result, err := s.replay(x, r, c, want)
 	if err != nil {
 		result = failed
@@ -106,7 +72,7 @@ func (s *server) counted(x *exchange, r *http.Request, c pipeline.Conversation, 
 }
 
 // replay answers from what it answered before, while nothing has changed.
-func (s *server) replay(x *exchange, r *http.Request, c pipeline.Conversation, want shape) (result string, err error) {
+func (s *server) replay(x *exchange, r *http.Request, c pipeline.Conversation, want *ask) (result string, err error) {
 	now, err := s.pipeline.State(s.glance(), c)
 	if err != nil {
 		return "", err
@@ -117,13 +83,16 @@ func (s *server) replay(x *exchange, r *http.Request, c pipeline.Conversation, w
 		x.WriteHeader(http.StatusNotModified)
 		return unchanged, nil
 	}
-	if body := s.replays.find(c, now, want); body != nil {
+	if body := s.replays.find(c, now, want.shape); body != nil {
 		x.Header()["Etag"] = []string{version}
 		return cached, x.send(http.StatusOK, jsonType, body)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), deadline)
 	defer cancel()
-	ask := pipeline.Ask{MaxTokens: want.maxTokens}
+	ask := pipeline.Ask{
+		Full: want.full, Inline: want.format != wire.Native, MaxTokens: want.maxTokens,
+		Tools: want.toolNames, Granted: want.granted, Role: want.role,
+	}
 	rep, err := s.pipeline.Replay(ctx, c, ask)
 	if errors.Is(err, history.ErrGone) {
 		rep, err = s.pipeline.Replay(ctx, c, ask)
@@ -131,8 +100,8 @@ func (s *server) replay(x *exchange, r *http.Request, c pipeline.Conversation, w
 	if err != nil {
 		return "", err
 	}
-	body := appendReplay(nil, c, want.format, rep)
-	s.replays.keep(ctx, s.pipeline, c, rep.State, want, body)
+	body := appendReplay(nil, c, want, rep)
+	s.replays.keep(ctx, s.pipeline, c, rep.State, want.shape, body)
 	x.Header()["Etag"] = []string{rep.State.ETag()}
 	return rendered, x.send(http.StatusOK, jsonType, body)
 }
@@ -159,26 +128,38 @@ type sharedContext struct {
 }
 
 // appendReplay appends the body, its members in the order of the contract.
-func appendReplay(dst []byte, c pipeline.Conversation, f wire.Format, rep pipeline.Replayed) []byte {
-	dst = append(dst, `{"conversation":`...)
-	dst = history.AppendString(dst, c.Name)
-	dst = append(dst, `,"mode":"text","format":`...)
-	dst = history.AppendString(dst, string(f))
-	dst = append(dst, `,"messages":[`...)
-	if rep.Summary != nil && f == wire.OpenAI {
+func appendReplay(dst []byte, c pipeline.Conversation, want *ask, rep pipeline.Replayed) []byte {
+	show := wire.Show{
+		Messages: rep.Messages,
 		// A peer's words must not gain the authority of the system position.
-		if c.Scope.Kind() == identity.Operator {
-			dst = append(dst, `{"role":"system","content":`...)
-		} else {
-			dst = append(dst, `{"role":"user","content":`...)
-		}
-		dst = append(history.AppendString(dst, rep.Summary.Text), '}')
-		if len(rep.Messages) > 0 {
-			dst = append(dst, ',')
+		Authority: c.Scope.Kind() == identity.Operator,
+		Provider:  want.provider, Model: want.model,
+	}
+	if rep.Summary != nil {
+		show.Summary = rep.Summary.Text
+	}
+	if want.full {
+		show.Tools = want.tools
+		for _, d := range rep.Added {
+			show.Added = append(show.Added, wire.Declaration(d))
 		}
 	}
-	dst = wire.AppendMessages(dst, f, rep.Messages, wire.ForModel)
-	dst = append(dst, ']')
+	shown := wire.Render(want.format, show)
+	dst = append(dst, `{"conversation":`...)
+	dst = history.AppendString(dst, c.Name)
+	dst = append(dst, `,"mode":`...)
+	dst = history.AppendString(dst, want.mode())
+	dst = append(dst, `,"format":`...)
+	dst = history.AppendString(dst, string(want.format))
+	dst = append(dst, `,"messages":[`...)
+	dst = append(append(dst, shown.Messages...), ']')
+	if shown.System != nil {
+		dst = append(append(dst, `,"system":`...), shown.System...)
+	}
+	if shown.Tools != nil || show.Tools != nil {
+		dst = append(append(append(dst, `,"tools":[`...), shown.Tools...), ']')
+	}
+	dst = appendRefusals(dst, shown.Refusals)
 	if rep.Summary != nil {
 		dst = append(dst, `,"summary":`...)
 		dst = appendSummary(dst, rep.Summary)
@@ -188,7 +169,25 @@ func appendReplay(dst []byte, c pipeline.Conversation, f wire.Format, rep pipeli
 	dst = append(dst, `,"estimated_tokens":`...)
 	dst = strconv.AppendInt(dst, rep.Tokens, 10)
 	dst = append(dst, `,"report":`...)
-	return append(appendReport(dst, rep.Report), '}')
+	return append(appendReport(dst, &rep.Report, &shown), '}')
+}
+
+// appendRefusals appends what the agent's gate is to answer a call with, by the name
+// that the model was told.
+func appendRefusals(dst []byte, refused []wire.Declaration) []byte {
+	for i, d := range refused {
+		if i == 0 {
+			dst = append(dst, `,"refusals":{`...)
+		} else {
+			dst = append(dst, ',')
+		}
+		dst = append(history.AppendString(dst, d.Name), ':')
+		dst = history.AppendString(dst, d.Refusal)
+	}
+	if len(refused) > 0 {
+		dst = append(dst, '}')
+	}
+	return dst
 }
 
 // appendSummary appends a summary as replay, export and the conversation show it.
@@ -211,31 +210,46 @@ func appendSummary(dst []byte, s *pipeline.Summary) []byte {
 	return append(history.AppendString(dst, s.Source), '}')
 }
 
-func appendReport(dst []byte, r pipeline.Report) []byte {
-	start := len(dst) + 1
-	dst = append(dst, '{')
-	member := func(name string) {
-		if len(dst) > start {
-			dst = append(dst, ',')
+func appendReport(dst []byte, r *pipeline.Report, shown *wire.Shown) []byte {
+	start := len(dst)
+	for _, c := range []struct {
+		member string
+		n      int64
+	}{
+		{`,"dropped_turns":`, r.DroppedTurns}, {`,"dropped_blank":`, r.DroppedBlank},
+		{`,"provider_errors":`, r.ProviderErrors}, {`,"synthetic_results":`, r.SyntheticResults},
+		{`,"moved_results":`, r.MovedResults}, {`,"dropped_orphans":`, r.DroppedOrphans},
+		{`,"dropped_duplicates":`, r.DroppedDuplicates}, {`,"merged_calls":`, r.MergedCalls},
+		{`,"exchanges_as_text":`, r.ExchangesAsText}, {`,"undeclared_tools":`, r.UndeclaredTools},
+	} {
+		if c.n > 0 {
+			dst = strconv.AppendInt(append(dst, c.member...), c.n, 10)
 		}
-		dst = append(dst, name...)
 	}
-	count := func(name string, n int64) {
-		if n > 0 {
-			member(name)
-			dst = strconv.AppendInt(dst, n, 10)
-		}
-	}
-	count(`"dropped_turns":`, r.DroppedTurns)
 	if r.OverBudget {
-		member(`"over_budget":true`)
+		dst = append(dst, `,"over_budget":true`...)
 	}
-	count(`"dropped_blank":`, r.DroppedBlank)
-	count(`"dropped_media":`, r.DroppedMedia)
-	count(`"provider_errors":`, r.ProviderErrors)
+	counts := shown.Report
+	counts.DroppedMedia += r.DroppedMedia
+	dst = counts.AppendMembers(dst)
+	if len(shown.Names) > 0 {
+		dst = append(dst, `,"mapped_names":{`...)
+		for i, name := range slices.Sorted(maps.Keys(shown.Names)) {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(history.AppendString(dst, name), ':')
+			dst = history.AppendString(dst, shown.Names[name])
+		}
+		dst = append(dst, '}')
+	}
 	if r.Damage != nil {
-		member(`"damaged":`)
+		dst = append(dst, `,"damaged":`...)
 		dst = appendDamage(dst, r.Damage)
 	}
+	if len(dst) == start {
+		return append(dst, '{', '}')
+	}
+	dst[start] = '{' // in place of the first comma
 	return append(dst, '}')
 }

@@ -141,8 +141,8 @@ func TestParametersOfReplay(t *testing.T) {
 	d := newDaemon(t, projection.Options{})
 	for query, code := range map[string]string{
 		"mode=text": "", "format=openai&max_tokens=1": "", "max_tokens=9223372036854775807": "",
-		"mode=full": "unsupported_format", "format=anthropic": "unsupported_format", "format=responses": "unsupported_format", "format=gemini": "unsupported_format",
-		"mode=": "invalid_parameter", "mode=Text": "invalid_parameter", "format=tar": "invalid_parameter", "format=jsonl": "invalid_parameter", "format=": "invalid_parameter", "format=Native": "invalid_parameter",
+		"mode=full": "", "format=anthropic": "", "format=responses": "", "mode=full&format=gemini": "",
+		"mode=": "invalid_parameter", "mode=Text": "invalid_parameter", "format=tar": "unsupported_format", "format=jsonl": "unsupported_format", "format=": "unsupported_format", "format=Native": "unsupported_format",
 		"max_tokens=0": "invalid_parameter", "max_tokens=-1": "invalid_parameter", "max_tokens=+1": "invalid_parameter", "max_tokens=1.0": "invalid_parameter", "max_tokens=9223372036854775808": "invalid_parameter", "max_tokens=": "invalid_parameter",
 		"mode=text&mode=text": "invalid_parameter", "Mode=text": "invalid_parameter", "x=1": "invalid_parameter", "recall=x": "invalid_parameter",
 	} {
@@ -150,9 +150,9 @@ func TestParametersOfReplay(t *testing.T) {
 		want(t, got, map[string]int{"": 200, "unsupported_format": 406, "invalid_parameter": 400}[code], code)
 	}
 	for body, code := range map[string]string{
-		`{}`: "", `{"mode":"text","format":"openai","max_tokens":5,"tools":[{}],"granted":["a"],"role":"r","model":"m","provider":"p"}`: "",
-		`{"mode":"full"}`: "unsupported_format", `{"format":"gemini"}`: "unsupported_format",
-		`[]`: "invalid_parameter", `{"mode":null}`: "invalid_parameter", `{"mode":1}`: "invalid_parameter", `{"format":"x"}`: "invalid_parameter", `{"max_tokens":"5"}`: "invalid_parameter", `{"max_tokens":0}`: "invalid_parameter", `{"max_tokens":1.5}`: "invalid_parameter", `{"max_tokens":null}`: "invalid_parameter",
+		`{}`: "", `{"mode":"text","format":"openai","max_tokens":5,"tools":[{"type":"function","function":{"name":"f"}}],"granted":["a"],"role":"r","model":"m","provider":"p"}`: "",
+		`{"mode":"full"}`: "", `{"format":"gemini"}`: "", `{"mode":"full","role":"` + strings.Repeat("é", 64) + `"}`: "", `{"mode":"full","role":"` + strings.Repeat("é", 65) + `"}`: "invalid_parameter", `{"role":"a\nb"}`: "invalid_parameter",
+		`[]`: "invalid_parameter", `{"mode":null}`: "invalid_parameter", `{"mode":1}`: "invalid_parameter", `{"format":"x"}`: "unsupported_format", `{"tools":[{}]}`: "invalid_parameter", `{"tools":[1]}`: "invalid_parameter", `{"max_tokens":"5"}`: "invalid_parameter", `{"max_tokens":0}`: "invalid_parameter", `{"max_tokens":1.5}`: "invalid_parameter", `{"max_tokens":null}`: "invalid_parameter",
 		`{"tools":{}}`: "invalid_parameter", `{"granted":"a"}`: "invalid_parameter", `{"granted":[1]}`: "invalid_parameter", `{"role":[]}`: "invalid_parameter", `{"model":1}`: "invalid_parameter", `{"provider":{}}`: "invalid_parameter",
 		`{"recall":{"query":"x"}}`: "invalid_parameter", `{"recall":null}`: "invalid_parameter", `{"unknown":1}`: "invalid_parameter",
 		`{"Mode":"text"}`: "invalid_json", `{"mode":"text","mode":"text"}`: "invalid_json", ` `: "invalid_json", `{`: "invalid_json",

@@ -45,6 +45,9 @@ func (s *server) routes() *chi.Mux {
 		s.add(m, "POST", base+"/replay", s.postReplay)
 		s.add(m, "GET", base+"/export", s.export)
 		s.add(m, "POST", base+"/import", s.importDocument)
+		s.add(m, "POST", base+"/fork", s.fork)
+		s.add(m, "POST", base+"/rewind", s.rewind)
+		s.add(m, "GET", base+"/attachments/{sha256}", s.attachment)
 	}
 	return m
 }

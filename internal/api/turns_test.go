@@ -131,7 +131,7 @@ func TestLimitsAreExact(t *testing.T) {
 			for _, size := range []int{limit - 1, limit, limit + 1, 3 * limit} {
 				r := request{method: "POST", path: path, caller: "ann", body: bodyOf(size), chunked: chunked}
 				if strings.HasSuffix(path, "replay") {
-					r.body = `{"tools":["` + strings.Repeat("x", size-len(`{"tools":[""]}`)) + `"]}`
+					r.body = `{"granted":["` + strings.Repeat("x", size-len(`{"granted":[""]}`)) + `"]}`
 				}
 				got := d.send(r)
 				if size <= limit {
@@ -194,7 +194,7 @@ func TestBodiesNeedTheirContentType(t *testing.T) {
 	// The order: type before size before JSON.
 	want(t, d.send(request{method: "POST", path: turns, caller: "ann", body: strings.Repeat("{", 9<<20), header: http.Header{"Content-Type": {"text/plain"}}}), 415, "unsupported_media_type")
 	want(t, d.post("ann", turns, strings.Repeat("{", 9<<20)), 413, "body_too_large")
-	want(t, d.send(request{method: "POST", path: turns + "?format=no", caller: "ann", body: "{", header: http.Header{"Content-Type": {"text/plain"}}}), 400, "invalid_parameter")
+	want(t, d.send(request{method: "POST", path: turns + "?format=no", caller: "ann", body: "{", header: http.Header{"Content-Type": {"text/plain"}}}), 406, "unsupported_format")
 }
 
 func TestABodyThatEndsEarlyIsRefused(t *testing.T) {
@@ -251,7 +251,7 @@ func TestHostileJSONIsRefusedWithItsOffset(t *testing.T) {
 		t.Errorf("a corpus of %d documents", n)
 	}
 	for _, doc := range []string{"[]", `"x"`, `{}`, `{"messages":null}`, `{"messages":[]}`, `{"messages":[null]}`, `{"messages":[{}]}`, `{"messages":[{"role":"king","content":"x"}]}`, `{"messages":[{"role":"user","content":[]}]}`, `{"messages":[{"role":"user"}]}`,
-		`{"messages":[{"role":"user","content":"x"}],"other":1}`, `{"messages":[{"role":"user","content":"x"}],"tool_categories":[]}`, `{"messages":[{"role":"user","content":"x","seq":"1"}]}`, `{"messages":[{"role":"user","content":[{"type":"image","data":"aaaa","media_type":"image/png"}]}]}`} {
+		`{"messages":[{"role":"user","content":"x"}],"other":1}`, `{"messages":[{"role":"user","content":"x"}],"tool_categories":[]}`, `{"messages":[{"role":"user","content":"x","seq":"1"}]}`, `{"messages":[{"role":"user","content":[{"type":"image","data":"aaa","media_type":"image/png"}]}]}`} {
 		want(t, d.post("ann", turns, doc), 400, "invalid_message")
 	}
 	if got := d.get("ann", "/v1/conversations/x"); got.status != 404 {

@@ -1,0 +1,54 @@
+package api
+
+import (
+	"context"
+	"mime"
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"historyd/internal/history"
+)
+
+// attachment serves GET /v1/conversations/{c}/attachments/{sha256}.
+func (s *server) attachment(x *exchange, r *http.Request) error {
+	c, err := x.conversation(r)
+	if err != nil {
+		return err
+	}
+	if _, err := query(r); err != nil {
+		return err
+	}
+	name := "sha256:" + chi.URLParam(r, "sha256")
+	if _, ok := history.AttachmentHash(name); !ok {
+		return badParameter("sha256", "must be 64 lower-case hex digits")
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), deadline)
+	defer cancel()
+	a, err := s.pipeline.Attachment(ctx, c, name)
+	if err != nil {
+		return err
+	}
+	h := x.Header()
+	version := `"` + chi.URLParam(r, "sha256") + `"`
+	h["Etag"] = []string{version}
+	// It is what somebody sent: no browser may take it for a page of ours.
+	h["X-Content-Type-Options"] = []string{"nosniff"}
+	h["Content-Security-Policy"] = []string{"default-src 'none'; sandbox"}
+	h["Content-Disposition"] = []string{"attachment"}
+	if unmodified(r, version) {
+		x.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	return x.send(http.StatusOK, []string{mediaType(a.MediaType)}, a.Data)
+}
+
+// mediaType returns what a client said of its bytes when it is a media type.
+func mediaType(said string) string {
+	if media, params, err := mime.ParseMediaType(said); err == nil {
+		if t := mime.FormatMediaType(media, params); t != "" {
+			return t
+		}
+	}
+	return "application/octet-stream"
+}
