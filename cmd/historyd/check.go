@@ -82,7 +82,7 @@ func checkAll(cmd *cobra.Command, dir, callers string, report func(store.Finding
 		return store.CheckSummary{}, err
 	}
 	defer fsys.Close()
-	progress := newProgress(cmd.ErrOrStderr())
+	progress := newProgress(cmd.ErrOrStderr(), "conversation", "read")
 	sum, err := store.Check(cmd.Context(), fsys, report, progress.at)
 	progress.end()
 	if err != nil {
@@ -134,6 +134,7 @@ func (f *findings) summary(s store.CheckSummary) {
 			Conversations int64 `json:"conversations"`
 			Segments      int64 `json:"segments"`
 			Messages      int64 `json:"messages"`
+			Attachments   int64 `json:"attachments"`
 			Bytes         int64 `json:"bytes"`
 			Torn          int64 `json:"torn"`
 			Findings      int64 `json:"findings"`
@@ -147,9 +148,9 @@ func (f *findings) summary(s store.CheckSummary) {
 	if s.Findings > 0 {
 		verdict = count(s.Findings, "finding")
 	}
-	f.print("%s: %s with conversations, %s, %s, %s, %s, %s\n", verdict,
+	f.print("%s: %s with conversations, %s, %s, %s, %s, %s, %s\n", verdict,
 		count(s.Callers, "caller"), count(s.Conversations, "conversation"), count(s.Segments, "segment"),
-		count(s.Messages, "message"), humanize.IBytes(uint64(s.Bytes)), count(s.Torn, "torn tail"))
+		count(s.Messages, "message"), count(s.Attachments, "attachment"), humanize.IBytes(uint64(s.Bytes)), count(s.Torn, "torn tail"))
 }
 
 func (f *findings) json(v any) {
@@ -171,14 +172,16 @@ func (f *findings) print(format string, args ...any) {
 // few seconds elsewhere.
 type progress struct {
 	w    io.Writer
+	of   string                   // what is counted, one of them
+	done string                   // what is done with each
 	bar  *progressbar.ProgressBar // nil without a terminal
 	next time.Time                // of the next line
 }
 
 const progressEvery = 5 * time.Second
 
-func newProgress(w io.Writer) *progress {
-	p := &progress{w: w, next: time.Now().Add(progressEvery)}
+func newProgress(w io.Writer, of, done string) *progress {
+	p := &progress{w: w, of: of, done: done, next: time.Now().Add(progressEvery)}
 	if isTerminal(w) {
 		p.bar = progressbar.NewOptions64(-1, progressbar.OptionSetWriter(w),
 			progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond))
@@ -186,7 +189,7 @@ func newProgress(w io.Writer) *progress {
 	return p
 }
 
-// at says that done of total conversations are read.
+// at says how many of all are done.
 func (p *progress) at(done, total int64) {
 	if p.bar != nil {
 		p.bar.ChangeMax64(max(total, 1))
@@ -195,7 +198,7 @@ func (p *progress) at(done, total int64) {
 	}
 	if now := time.Now(); now.After(p.next) {
 		p.next = now.Add(progressEvery)
-		fmt.Fprintf(p.w, "%d of %s read\n", done, count(total, "conversation"))
+		fmt.Fprintf(p.w, "%d of %s %s\n", done, count(total, p.of), p.done)
 	}
 }
 

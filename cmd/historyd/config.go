@@ -117,6 +117,13 @@ type Config struct {
 		// MaxSummaryChars bounds the summary, in characters.
 		MaxSummaryChars int `mapstructure:"max_summary_chars"`
 	} `mapstructure:"compaction"`
+
+	// Replay says what a model is shown besides.
+	Replay struct {
+		// MaxClosureTools is how many tools a full replay declares because the
+		// history names them.
+		MaxClosureTools int `mapstructure:"max_closure_tools"`
+	} `mapstructure:"replay"`
 }
 
 // Withhold is a category of tools and the parts of their calls that are not
@@ -159,6 +166,7 @@ func Default() Config {
 	c.Compaction.KeepVerbatimTurns = 10
 	c.Compaction.FoldBatch = 5
 	c.Compaction.MaxSummaryChars = 8000
+	c.Replay.MaxClosureTools = 64
 	return c
 }
 

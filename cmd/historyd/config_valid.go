@@ -102,6 +102,7 @@ func (s *settings) checkNumbers(wrong func(key, format string, args ...any)) {
 		{"compaction.keep_verbatim_turns", int64(s.Compaction.KeepVerbatimTurns), 1, 10_000, false},
 		{"compaction.fold_batch", int64(s.Compaction.FoldBatch), 1, 10_000, false},
 		{"compaction.max_summary_chars", int64(s.Compaction.MaxSummaryChars), 500, 10_000_000, false},
+		{"replay.max_closure_tools", int64(s.Replay.MaxClosureTools), 1, 1024, false},
 	} {
 		switch {
 		case r.value >= r.least && r.value <= r.top:

@@ -163,7 +163,10 @@ func (d *daemon) newHandler(reg *prometheus.Registry) (http.Handler, error) {
 		Policy:     policy,
 		Compactor:  compactor,
 		Registerer: reg,
-		Logger:     d.log,
+
+		MaxClosureTools: s.Replay.MaxClosureTools,
+
+		Logger: d.log,
 	})
 	if err != nil {
 		return nil, err

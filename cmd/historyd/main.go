@@ -84,7 +84,8 @@ func newRootCommand() *cobra.Command {
 	onlyCommands(root)
 	token := newTokenCommand(openCallersFile)
 	addFlags(token.PersistentFlags(), "data_dir")
-	root.AddCommand(newServeCommand(), token, newCheckCommand(), newConfigCommand(), newVersionCommand())
+	root.AddCommand(newServeCommand(), token, newCheckCommand(),
+		newExportCommand(), newImportCommand(), newConfigCommand(), newVersionCommand())
 	helpOfCommandsOnly(root)
 	return root
 }

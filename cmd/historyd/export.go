@@ -1,0 +1,348 @@
+package main
+
+import (
+	"archive/tar"
+	"context"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"historyd/internal/identity"
+)
+
+// exportEndings are the endings of files by the format that is in them.
+var exportEndings = map[string]string{
+	"native": ".json", "jsonl": ".jsonl", "tar": ".tar",
+	"openai": ".json", "anthropic": ".json", "responses": ".json", "gemini": ".json",
+}
+
+func newExportCommand() *cobra.Command {
+	var all, asJSON bool
+	var output, format string
+	cmd := &cobra.Command{
+		Use:   "export [CONVERSATION...]",
+		Short: "write conversations of a caller to files",
+		Long: "Write conversations of the caller to files, each as one value that import takes: to the standard\n" +
+			"output (one conversation), to a file, to a directory, or to one archive of many (a name that\n" +
+			"ends in .tar). The daemon must be running.\n\n" +
+			"A directory is filled file by file, and a second run writes only what has changed since. What is\n" +
+			"no conversation any more stays there. Files are for their owner only.",
+		Example: "  historyd export default > default.json\n" +
+			"  historyd export --all -o backup/\n" +
+			"  historyd export --all -o backup.tar --token-file ~/me.token\n" +
+			"  historyd export default --format openai -o messages.json",
+		Args: func(_ *cobra.Command, names []string) error {
+			switch {
+			case all && len(names) > 0:
+				return usageError{errors.New("give names or --all, not both")}
+			case !all && len(names) == 0:
+				return usageError{errors.New("CONVERSATION is missing: name some, or give --all")}
+			case exportEndings[format] == "":
+				return usageError{errors.New("--format is native, jsonl, tar, openai, anthropic, responses or gemini")}
+			}
+			for _, name := range names {
+				if !identity.ValidConversation(name) {
+					return usageError{fmt.Errorf("%q is no name of a conversation", name)}
+				}
+			}
+			if output == "" && (all || len(names) > 1) {
+				return usageError{errors.New("more than one conversation needs -o DIR or -o FILE.tar")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, names []string) error {
+			c, err := newClient(cmd)
+			if err != nil {
+				return err
+			}
+			x := &exporting{client: c, format: format, report: report{w: cmd.OutOrStdout(), asJSON: asJSON}, many: all || len(names) > 1}
+			if output == "" {
+				return x.toStdout(cmd.Context(), names[0])
+			}
+			x.progress = newProgress(cmd.ErrOrStderr(), "conversation", "exported")
+			defer x.progress.end()
+			if all {
+				if names, err = c.conversations(cmd.Context()); err != nil {
+					return err
+				}
+			}
+			return x.to(cmd.Context(), output, names)
+		},
+	}
+	addClientFlags(cmd)
+	cmd.Flags().BoolVar(&all, "all", false, "all conversations of the caller")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object for each conversation, then the summary")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "`PATH` of a file, of a directory (when it is one, or ends in /), or with several of an archive FILE.tar")
+	cmd.Flags().StringVar(&format, "format", "native", "`FORMAT` of each: native, jsonl, tar, openai, anthropic, responses or gemini")
+	return cmd
+}
+
+// An exporting is one run of the command.
+type exporting struct {
+	client   *client
+	format   string
+	many     bool
+	progress *progress
+	report   report
+	written  int64
+	same     int64
+	gone     int64
+	bytes    int64
+}
+
+func (x *exporting) toStdout(ctx context.Context, name string) error {
+	_, _, err := x.fetch(ctx, name, x.report.w)
+	return err
+}
+
+// fetch writes one conversation and returns its version and size.
+func (x *exporting) fetch(ctx context.Context, name string, w io.Writer) (version string, size int64, err error) {
+	for tries := 0; ; tries++ {
+		res, err := x.client.do(ctx, http.MethodGet, conversationPath(name, "/export?format="+x.format), "", nil, 0)
+		if again(ctx, err, tries) {
+			continue
+		}
+		if err != nil {
+			return "", 0, fmt.Errorf("export %s: %w", name, err)
+		}
+		size, err = io.Copy(w, res.Body)
+		_ = res.Body.Close()
+		if err != nil {
+			return "", 0, fmt.Errorf("export %s: it ended early: %w", name, err)
+		}
+		return res.Header.Get("ETag"), size, nil
+	}
+}
+
+func (x *exporting) to(ctx context.Context, output string, names []string) error {
+	info, err := os.Stat(output)
+	isDir := strings.HasSuffix(output, "/") || err == nil && info.IsDir()
+	switch {
+	case isDir:
+		err = x.toDirectory(ctx, output, names)
+	case x.many && strings.HasSuffix(output, ".tar"):
+		err = x.toArchive(ctx, output, names)
+	case x.many:
+		return usageError{errors.New("--output: more than one conversation goes to a directory (end it with /) or to FILE.tar")}
+	default:
+		err = x.toFile(ctx, output, names[0])
+	}
+	if err != nil {
+		return err
+	}
+	return x.summary()
+}
+
+func (x *exporting) summary() error {
+	return x.report.line(map[string]any{"summary": map[string]int64{
+		"exported": x.written, "unchanged": x.same, "gone": x.gone, "bytes": x.bytes,
+	}}, "%s exported, %d unchanged, %d gone meanwhile, %s\n",
+		count(x.written, "conversation"), x.same, x.gone, humanize.IBytes(uint64(x.bytes)))
+}
+
+func (x *exporting) tell(name, path string, size int64) error {
+	x.written++
+	x.bytes += size
+	return x.report.line(map[string]any{"conversation": name, "file": path, "bytes": size}, "%s: %s to %s\n",
+		name, humanize.IBytes(uint64(size)), path)
+}
+
+func (x *exporting) toFile(ctx context.Context, path, name string) error {
+	var size int64
+	err := writeWhole(path, func(w io.Writer) (err error) {
+		_, size, err = x.fetch(ctx, name, w)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return x.tell(name, path, size)
+}
+
+// manifestName is the file in a directory of exports that says of which version each
+// file is. It may be lost: then everything is written again.
+const manifestName = ".historyd-export.json"
+
+type manifest struct {
+	Files map[string]exportedFile `json:"files"`
+}
+
+type exportedFile struct {
+	Version string `json:"version"`
+	Size    int64  `json:"size"`
+}
+
+// saveEvery is after how many files the manifest is saved.
+const saveEvery = 200
+
+func (x *exporting) toDirectory(ctx context.Context, dir string, names []string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	known := manifest{}
+	if text, err := os.ReadFile(filepath.Join(dir, manifestName)); err == nil {
+		_ = json.Unmarshal(text, &known) // an unreadable one is none
+	}
+	if known.Files == nil {
+		known.Files = map[string]exportedFile{}
+	}
+	save := func() error {
+		return writeWhole(filepath.Join(dir, manifestName), func(w io.Writer) error {
+			return json.MarshalWrite(w, known, json.Deterministic(true), jsontext.WithIndent("  "))
+		})
+	}
+	for i, name := range names {
+		err := x.update(ctx, dir, name, known)
+		if err == nil && i%saveEvery == saveEvery-1 {
+			err = save()
+		}
+		if err != nil {
+			return errors.Join(err, save())
+		}
+		x.progress.at(int64(i+1), int64(len(names)))
+	}
+	return save()
+}
+
+// update writes the file of a conversation unless it is of the version that is there.
+func (x *exporting) update(ctx context.Context, dir, name string, known manifest) error {
+	file := name + exportEndings[x.format]
+	path := filepath.Join(dir, file)
+	there, listed := known.Files[file]
+	info, err := os.Stat(path)
+	if listed && err == nil && info.Size() == there.Size {
+		res, err := x.client.do(ctx, http.MethodHead, conversationPath(name, "/export?format="+x.format), "", nil, 0)
+		if err == nil {
+			_ = res.Body.Close()
+			if version := res.Header.Get("ETag"); version != "" && version == there.Version {
+				x.same++
+				return nil
+			}
+		}
+	}
+	var version string
+	var size int64
+	err = writeWhole(path, func(w io.Writer) (err error) {
+		version, size, err = x.fetch(ctx, name, w)
+		return err
+	})
+	if isGone(err) {
+		x.gone++
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	known.Files[file] = exportedFile{version, size}
+	return x.tell(name, path, size)
+}
+
+func isGone(err error) bool {
+	var r *refusal
+	return errors.As(err, &r) && r.status == http.StatusNotFound
+}
+
+// toArchive writes one file with an entry for each conversation.
+func (x *exporting) toArchive(ctx context.Context, path string, names []string) error {
+	return writeWhole(path, func(w io.Writer) error {
+		archive := tar.NewWriter(w)
+		// The size of an entry stands before it, so each is gathered in a file first.
+		spool, err := os.CreateTemp(filepath.Dir(path), ".historyd-*")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = spool.Close(); _ = os.Remove(spool.Name()) }()
+		for i, name := range names {
+			if err := x.archive(ctx, archive, spool, path, name); err != nil {
+				return err
+			}
+			x.progress.at(int64(i+1), int64(len(names)))
+		}
+		return archive.Close()
+	})
+}
+
+func (x *exporting) archive(ctx context.Context, w *tar.Writer, spool *os.File, path, name string) error {
+	if err := errors.Join(spool.Truncate(0), rewindFile(spool)); err != nil {
+		return err
+	}
+	_, size, err := x.fetch(ctx, name, spool)
+	if isGone(err) {
+		x.gone++
+		return nil
+	}
+	if err == nil {
+		err = rewindFile(spool)
+	}
+	if err != nil {
+		return err
+	}
+	file := name + exportEndings[x.format]
+	h := &tar.Header{Typeflag: tar.TypeReg, Name: file, Size: size, Mode: 0o600, ModTime: time.Now()}
+	if err := w.WriteHeader(h); err != nil {
+		return err
+	}
+	if _, err := io.Copy(w, spool); err != nil {
+		return err
+	}
+	return x.tell(name, path+"/"+file, size)
+}
+
+func rewindFile(f *os.File) error {
+	_, err := f.Seek(0, io.SeekStart)
+	return err
+}
+
+// writeWhole writes a file beside its place and puts it there when it is complete.
+func writeWhole(path string, write func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".historyd-*") // for its owner only
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no directory %s", filepath.Dir(path))
+	}
+	if err != nil {
+		return err
+	}
+	err = write(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// A report prints what became of each conversation, for people or for programs.
+type report struct {
+	w      io.Writer
+	asJSON bool
+}
+
+func (r report) line(v map[string]any, format string, args ...any) error {
+	if !r.asJSON {
+		_, err := fmt.Fprintf(r.w, format, args...)
+		return err
+	}
+	text, err := json.Marshal(v, json.Deterministic(true))
+	if err != nil {
+		return err
+	}
+	_, err = r.w.Write(slices.Concat(text, []byte{'\n'}))
+	return err
+}
