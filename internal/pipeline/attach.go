@@ -18,7 +18,16 @@ type naming struct {
 	order        int // among all
 	message      int64
 	block, inner int  // inner is -1 outside of results
+	said         bool // it is named outside of results, too
 	there        bool // its bytes came with a message, or as an attachment
+}
+
+func (n *naming) path() string {
+	path := fmt.Sprintf("messages[%d].content[%d]", n.message, n.block)
+	if n.inner >= 0 {
+		path += fmt.Sprintf(".content[%d]", n.inner)
+	}
+	return path + ".attachment"
 }
 
 // hashOf returns the bytes of which the name of an attachment is made.
@@ -46,7 +55,7 @@ func (in *intake) name(m *history.Message, index int64) {
 			n = &naming{order: len(in.named), message: index, block: block, inner: inner}
 			in.named[hash] = n
 		}
-		n.there = n.there || b.Data != nil
+		n.said, n.there = n.said || inner < 0, n.there || b.Data != nil
 	}
 	for i := range m.Content {
 		note(&m.Content[i], i, -1)
@@ -84,10 +93,15 @@ func (in *intake) bring(ctx context.Context, hand func(history.Attachment) bool)
 			return fmt.Errorf("read the attachments: %w", err)
 		}
 		hash, _ := hashOf(a.Name)
-		if n := in.named[hash]; n != nil && !n.there {
-			if n.there = true; !hand(a) {
-				return nil
-			}
+		n := in.named[hash]
+		if n == nil || n.there {
+			continue
+		}
+		n.there = true
+		if !n.said && in.keeper.Repeats(&a) {
+			in.faults.Add(n.path(), history.CodeInvalidMessage, -1, "the attachment repeats a value that is withheld: write its bytes into the message as data, and the block is left out")
+		} else if !hand(a) {
+			return nil
 		}
 	}
 	return in.miss()
@@ -110,11 +124,7 @@ func (in *intake) miss() error {
 	}
 	slices.SortFunc(missing, func(a, b *naming) int { return cmp.Compare(a.order, b.order) })
 	for _, n := range missing {
-		path := fmt.Sprintf("messages[%d].content[%d]", n.message, n.block)
-		if n.inner >= 0 {
-			path += fmt.Sprintf(".content[%d]", n.inner)
-		}
-		in.faults.Add(path+".attachment", history.CodeInvalidMessage, -1, "neither the document nor the conversation holds an attachment of this name")
+		in.faults.Add(n.path(), history.CodeInvalidMessage, -1, "neither the document nor the conversation holds an attachment of this name")
 	}
 	return nil
 }

@@ -196,6 +196,29 @@ func TestAttachmentsOfAnImport(t *testing.T) {
 	}
 }
 
+// A result may name bytes that repeat what is withheld, and a person may, too.
+func TestAnAttachmentOfAResultRepeatsNothing(t *testing.T) {
+	const canary = "canary-attached-4"
+	b := newBench(t, projection.Options{Tools: []projection.Rule{{Match: "wallet", Category: "wallet"}, {Match: "look", Category: "misc"}}})
+	c, note := conversation(t, "ann"), []byte("note: "+canary)
+	msgs := []history.Message{calls("w", "wallet", `{"a":"`+canary+`"}`), calls("l", "look", "{}"), shows("l", history.Text("see"), named(note))}
+	source := list(msgs...)
+	source.attachments = []history.Attachment{{Name: history.AttachmentName(note), Data: note}}
+	_, err := b.Import(context.Background(), c, Document{Mode: history.Create, Source: source})
+	if got, want := paths(err), "messages[2].content[0].content[1].attachment"; got != want {
+		t.Errorf("faults at %s, want %s: %v", got, want, err)
+	}
+	b.mustNotHold(canary)
+	msgs[2] = shows("l", history.Text("see"), image(note))
+	b.load(c, Document{Mode: history.Create, Source: list(msgs...)})
+	b.mustNotHold(canary)
+	source.messages = append(source.messages, with(said(history.User, "my note"), named(note)))
+	b.load(c, Document{Mode: history.Replace, Source: source})
+	if _, err := b.Attachment(context.Background(), c, history.AttachmentName(note)); err != nil {
+		t.Errorf("what a person showed: %v", err)
+	}
+}
+
 func paths(err error) string {
 	var faults *history.Faults
 	if !errors.As(err, &faults) {

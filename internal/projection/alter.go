@@ -182,7 +182,7 @@ func (k *keeping) innerEchoes(s *scene, j int, b *history.Block) {
 			k.change(Change{Message: s.message, Block: j, Action: Dropped, Category: v.category, Reason: v.reason})
 			continue
 		}
-		if k.repeats(s, j, string(c.Opaque), c.Provider, textIn(&c)) {
+		if k.repeats(s, j, string(c.Opaque), c.Provider, textIn(c.MediaType, c.Data)) {
 			continue
 		}
 		k.dropClaims(s, j, &c)
@@ -203,14 +203,14 @@ func (k *keeping) innerEchoes(s *scene, j int, b *history.Block) {
 	}
 }
 
-// textIn returns the bytes of a block where they may be read as text. Pictures and
-// sounds are not looked into.
-func textIn(b *history.Block) string {
+// textIn returns bytes where they may be read as text. Pictures and sounds are not
+// looked into.
+func textIn(mediaType string, data []byte) string {
 	const enough = 8000
-	if bytes.IndexByte(b.Data[:min(enough, len(b.Data))], 0) >= 0 && !utf8.Valid(b.Data) && !strings.HasPrefix(fold(b.MediaType), fold("text/")) {
+	if bytes.IndexByte(data[:min(enough, len(data))], 0) >= 0 && !utf8.Valid(data) && !strings.HasPrefix(fold(mediaType), fold("text/")) {
 		return ""
 	}
-	return string(b.Data)
+	return string(data)
 }
 
 // split returns the text blocks of a result over which a value is spread, whose text
@@ -282,7 +282,7 @@ func (k *keeping) echo(text string) []span {
 		k.asked.results[text] = nil
 		return nil
 	}
-	return k.echoes.results[text]
+	return k.found.results[text]
 }
 
 // dropEcho takes away JSON that repeats something withheld.
@@ -298,7 +298,7 @@ func (k *keeping) leaks(s *scene, j int, texts ...string) bool {
 	for _, text := range texts {
 		if k.asked != nil && text != "" {
 			k.asked.around[text] = nil
-		} else if spans := k.echoes.around[text]; len(spans) > 0 {
+		} else if spans := k.found.around[text]; len(spans) > 0 {
 			return k.dropped(s, j, spans)
 		}
 	}

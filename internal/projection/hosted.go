@@ -96,13 +96,16 @@ func toolOfType(typ string) string {
 
 // judgeHosted decides on the opaque blocks.
 func (k *keeping) judgeHosted(msgs []history.Message) {
-	called := map[string]*group{} // everything called with an id
-	found := map[place][]hosted{}
+	var called map[string]*group // everything called with an id
+	var found map[place][]hosted
 	for i := range msgs {
 		for j := range msgs[i].Content {
 			b := &msgs[i].Content[j]
 			if b.Type != history.OpaqueBlock {
 				continue
+			}
+			if found == nil {
+				called, found = map[string]*group{}, map[place][]hosted{}
 			}
 			list := hostedIn(strictjson.Value{Raw: b.Opaque})
 			for _, h := range list {

@@ -94,6 +94,7 @@ type Keeper struct {
 	pairs, hosted *pairing // of the client's tools, and of those that others run
 	carried       struct{ arguments, results []value }
 	categories    map[string]string
+	echoes        *automaton // of carried.arguments; nil until it is asked for
 }
 
 // Keeper begins a history of a request that said this of its tools. The error is of
@@ -116,7 +117,26 @@ func (k *Keeper) Keep(msgs []history.Message) Kept {
 	}
 	kept := Kept{c.walk(msgs), c.changes, c.said}
 	k.next += int64(len(msgs))
+	k.echoes = nil
 	return kept
+}
+
+// Repeats reports whether the bytes of an attachment that a kept result names, and that
+// were not at hand, repeat a value withheld from arguments.
+func (k *Keeper) Repeats(a *history.Attachment) bool {
+	text := textIn(a.MediaType, a.Data)
+	if text == "" || len(k.carried.arguments) == 0 {
+		return false
+	}
+	if k.echoes == nil {
+		k.echoes = newAutomaton(k.carried.arguments, maxCarried)
+	}
+	for s := range spelled(text) {
+		if len(k.echoes.scan(s)) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Categories are those of Kept, of all parts so far.
@@ -131,7 +151,7 @@ type keeping struct {
 	withheld map[place][]hosted  // what those hold that others ran
 	values   values              // of withheld arguments
 	asked    *questions          // nil unless asking
-	echoes   questions           // and where in them values stand
+	found    questions           // and where in them values stand
 	changes  []Change
 	said     map[string]string // categories of the tools called
 }
@@ -150,12 +170,12 @@ func (k *keeping) search(msgs []history.Message) {
 	asked := k.asked
 	k.asked = nil
 	arguments := k.values.after(k.carried.arguments)
-	k.echoes.results = find(arguments, slices.Collect(maps.Keys(asked.results)))
+	k.found.results = find(arguments, slices.Collect(maps.Keys(asked.results)))
 	if k.whole && len(asked.around) == 0 {
 		return
 	}
 	results := k.shown(msgs).after(k.carried.results)
-	k.echoes.around = find(slices.Concat(arguments, results), slices.Collect(maps.Keys(asked.around)))
+	k.found.around = find(slices.Concat(arguments, results), slices.Collect(maps.Keys(asked.around)))
 	if !k.whole {
 		k.carried.arguments, k.carried.results = newest(arguments, maxCarried), newest(results, maxCarried)
 	}

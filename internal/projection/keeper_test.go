@@ -95,6 +95,26 @@ func TestAKeeperHoldsTheNewestValues(t *testing.T) {
 	}
 }
 
+func TestAnAttachmentThatComesLateIsLookedInto(t *testing.T) {
+	k, err := policy(t, Options{Tools: []Rule{{"pay", "wallet"}}}).Keeper(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &history.Attachment{Data: []byte("the PIN is hunter%32")}
+	if k.Repeats(a) {
+		t.Error("nothing is withheld yet")
+	}
+	for _, pin := range []string{"swordfish", "hunter2"} {
+		k.Keep([]history.Message{calling("c", "pay", `{"pin":"`+pin+`"}`), answering("c", "balance")})
+		if got, want := k.Repeats(a), pin == "hunter2"; got != want {
+			t.Errorf("after %s: %v, want %v", pin, got, want)
+		}
+	}
+	if k.Repeats(&history.Attachment{Data: []byte("\x00\xffhunter2")}) {
+		t.Error("a picture is looked into")
+	}
+}
+
 func TestTheRequestOfAKeeperIsChecked(t *testing.T) {
 	if _, err := policy(t, Options{}).Keeper(map[string]string{"f": strings.Repeat("x", maxCategory+1)}); err == nil {
 		t.Error("a category without end is taken")

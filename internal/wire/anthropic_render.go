@@ -29,6 +29,7 @@ type anthropicRender struct {
 	ids     numbering
 	names   naming
 	media   media
+	files   media           // images that are files of the provider's
 	cites   bool            // documents and search results all ask for citations; some alone are refused
 	tools   map[string]bool // declared, by their names as declared; made when first asked for
 	paired  map[string]bool // ids of calls that the provider ran and answered
@@ -73,15 +74,18 @@ func renderAnthropic(s *Show) Shown {
 	r.names = naming{rule: anthropicNames}
 	r.media = chooseMedia(s.Messages, anthropicTakes)
 	r.cites = allCite(s.Messages)
+	r.files = r.chooseFiles(maxMedia - len(r.media))
 	r.plan()
 	r.pair()
 	r.settle()
 	o := object{}
-	r.write(&o)
-	out.Messages = o.dst
-	if s.Summary != "" && s.Authority {
-		out.System = history.AppendString(nil, s.Summary)
+	summary := clean(s.Summary, r.report)
+	if s.Authority && summary != "" {
+		out.System = history.AppendString(nil, summary)
+		summary = ""
 	}
+	r.write(&o, summary)
+	out.Messages = o.dst
 	out.Tools, out.Refusals = s.declare(&r.names, writeAnthropicTool)
 	out.Names = r.names.mapped
 	return out
@@ -307,7 +311,7 @@ func (r *anthropicRender) settleTexts(e *entry) {
 // follows returns the kind of the piece after one, texts that are dropped aside.
 func (e *entry) follows(j int) pieceKind {
 	for _, p := range e.pieces[j+1:] {
-		if p.kind != gone && p.text != "" || p.kind == thinkingPiece {
+		if p.kind != gone && !(p.kind == textPiece && p.text == "") {
 			return p.kind
 		}
 	}
@@ -319,13 +323,10 @@ func blank(s string) bool { return strings.TrimLeftFunc(s, isBlank) == "" }
 // isBlank includes the separators that some languages count as white space.
 func isBlank(c rune) bool { return unicode.IsSpace(c) || 0x1c <= c && c <= 0x1f }
 
-// write writes the messages: what stands together of one side is one.
-func (r *anthropicRender) write(o *object) {
+// write writes the messages: what stands together of one side is one. The head, if
+// any, is the first that the user says.
+func (r *anthropicRender) write(o *object, head string) {
 	entries := slices.DeleteFunc(r.entries, func(e entry) bool { return e.empty })
-	head := ""
-	if !r.Authority {
-		head = r.Summary
-	}
 	if len(entries) > 0 && !entries[0].user() && head == "" {
 		r.report.Inserted++
 		head = noBeginning

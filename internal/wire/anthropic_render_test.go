@@ -68,7 +68,7 @@ func TestAnthropicRender(t *testing.T) {
 		{"results first, then texts", many(saidX, by("m", `{"type":"tool_call","id":"a","name":"f","arguments":{}},{"type":"tool_call","id":"b","name":"f","arguments":{}}`),
 			results(res("b", `"2"`)), results(res("a", `[{"type":"text","text":"1","extra":{"cache_control":{"type":"ephemeral"}}}]`)), said(text("y")), saidX),
 			many(x, assistant(`{"type":"tool_use","id":"a","name":"f","input":{}},{"type":"tool_use","id":"b","name":"f","input":{}}`),
-				user(`{"type":"tool_result","tool_use_id":"b","content":"2"},{"type":"tool_result","tool_use_id":"a","content":"1"},`+text("y")+","+text("x"))),
+				user(`{"type":"tool_result","tool_use_id":"b","content":[{"type":"text","text":"2"}]},{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":"1"}]},`+text("y")+","+text("x"))),
 			`,"merged":1`},
 		{"the assistant first", by("m", text("y")), many(user(text(noBeginning)), assistant(text("y"))), `,"inserted":1`},
 		{"roles twice", many(saidX, saidX, by("m", text("y ")), by("n", text("z"))), many(user(text("x")+","+text("x")), assistant(text("y")+","+text("z"))), `,"merged":2,"trimmed_text":1`},
@@ -78,11 +78,11 @@ func TestAnthropicRender(t *testing.T) {
 		{"white space", many(said(text("")+","+text(" ")+","+text("x")), by("m", text(" ")+","+text("y")+","+text(`\t`)+","+text(""))),
 			many(user(text(" ")+","+text("x")), assistant(text(" ")+","+text("y"))), `,"dropped_empty":3`},
 		{"white space beside a call", many(saidX, by("m", text(`\n\n`)+`,{"type":"tool_call","id":"c","name":"f","arguments":{"a":1}}`), resultC),
-			many(x, assistant(call), user(`{"type":"tool_result","tool_use_id":"c","content":"r"}`)), `,"dropped_empty":1`},
+			many(x, assistant(call), user(`{"type":"tool_result","tool_use_id":"c","content":[{"type":"text","text":"r"}]}`)), `,"dropped_empty":1`},
 		{"white space at the end, before a call", many(saidX, by("m", text("y ")+`,{"type":"tool_call","id":"c","name":"f","arguments":{"a":1}}`), resultC),
-			many(x, assistant(text("y ")+","+call), user(`{"type":"tool_result","tool_use_id":"c","content":"r"}`)), ""},
+			many(x, assistant(text("y ")+","+call), user(`{"type":"tool_result","tool_use_id":"c","content":[{"type":"text","text":"r"}]}`)), ""},
 		{"NUL", many(said(text(`a\u0000b`)), by("m", `{"type":"tool_call","id":"c","name":"f","arguments":{"k\u0000":"\\u0000"}}`), results(res("c", `"\u0000"`))),
-			many(user(text("a\uFFFDb")), assistant(`{"type":"tool_use","id":"c","name":"f","input":{"k`+"\uFFFD"+`":"\\u0000"}}`), user(`{"type":"tool_result","tool_use_id":"c","content":"`+"\uFFFD"+`"}`)),
+			many(user(text("a\uFFFDb")), assistant(`{"type":"tool_use","id":"c","name":"f","input":{"k`+"\uFFFD"+`":"\\u0000"}}`), user(`{"type":"tool_result","tool_use_id":"c","content":[{"type":"text","text":"`+"\uFFFD"+`"}]}`)),
 			`,"replaced_characters":3`},
 
 		{"thinking goes back", many(saidX, by("m", signed+","+hidden+","+text("y"))), many(x, assistant(think+`,{"type":"redacted_thinking","data":"e"},`+text("y"))), ""},
@@ -90,6 +90,8 @@ func TestAnthropicRender(t *testing.T) {
 		{"thinking of another model", many(saidX, by("n", signed+","+text("y")), saidX, by("m", text("z"))), many(x, assistant(text("y")), x, assistant(text("z"))), `,"withheld_thinking":1`},
 		{"thinking unsigned beside signed", many(saidX, by("m", signed+`,{"type":"thinking","text":"u"},`+text("y"))), many(x, assistant(text("y"))), `,"withheld_thinking":2`},
 		{"thinking with what nobody knows", many(saidX, by("m", `{"type":"thinking","text":"t","encrypted":"e"},`+text("y"))), many(x, assistant(text("y"))), `,"withheld_thinking":1`},
+		{"a space between thinking and something else", many(saidX, by("m", signed+","+text(" ")+","+opaque(`{"type":"compaction","content":null}`)+","+signed+`,{"type":"tool_call","id":"c","name":"f","arguments":{"a":1}}`), resultC),
+			many(x, assistant(think+`,{"type":"compaction","content":null},`+think+","+call), user(`{"type":"tool_result","tool_use_id":"c","content":[{"type":"text","text":"r"}]}`)), `,"dropped_empty":1`},
 		{"nothing but thinking", many(saidX, by("m", signed+","+text(" ")+","+hidden), said(text("y"))), user(text("x") + "," + text("y")), `,"merged":1,"withheld_thinking":2,"dropped_empty":1`},
 		{"thinking that another answer follows", many(saidX, by("m", signed), by("m", text("y"))), many(x, assistant(think+","+text("y"))), `,"merged":1`},
 		{"thinking of another provider", many(saidX, `{"role":"assistant","provider":"openai","model":"m","content":[`+signed+","+text("y")+`]}`), many(x, assistant(text("y"))), `,"withheld_thinking":1`},
@@ -120,17 +122,17 @@ func TestAnthropicRender(t *testing.T) {
 
 		{"ids and names", many(saidX, by("m", `{"type":"tool_call","id":"a|b:c","name":"f.g","arguments":{}},{"type":"tool_call","id":"c","name":"","arguments":"x"}`), results(res("c", `"2"`)+","+res("a|b:c", `"1"`))),
 			many(x, assistant(`{"type":"tool_use","id":"call_37338c046cc789754a0a035e","name":"f_g_d2bb54fa","input":{}},{"type":"tool_use","id":"c","name":"unnamed_e3b0c442","input":{"_arguments":"\"x\""}}`),
-				user(`{"type":"tool_result","tool_use_id":"c","content":"2"},{"type":"tool_result","tool_use_id":"call_37338c046cc789754a0a035e","content":"1"}`)), `,"mapped_ids":1,"wrapped_arguments":1`},
+				user(`{"type":"tool_result","tool_use_id":"c","content":[{"type":"text","text":"2"}]},{"type":"tool_result","tool_use_id":"call_37338c046cc789754a0a035e","content":[{"type":"text","text":"1"}]}`)), `,"mapped_ids":1,"wrapped_arguments":1`},
 		{"callers", many(saidX, by("m", opaque(search)+","+opaque(found)+`,{"type":"tool_call","id":"c","name":"f","arguments":{},"extra":{"caller":{"type":"direct"},"cache_control":{}}},
 			{"type":"tool_call","id":"d","name":"f","arguments":{},"extra":{"caller":{"type":"code","tool_id":"srvtoolu_1"}}},{"type":"tool_call","id":"e","name":"f","arguments":{},"extra":{"caller":{"type":"code","tool_id":"srvtoolu_2"}}}`),
 			results(res("c", `"1"`)+","+res("d", `"2"`)+","+res("e", `"3"`))),
 			many(x, assistant(search+","+found+`,{"type":"tool_use","id":"c","name":"f","input":{},"caller":{"type":"direct"}},{"type":"tool_use","id":"d","name":"f","input":{},"caller":{"type":"code","tool_id":"srvtoolu_1"}},{"type":"tool_use","id":"e","name":"f","input":{}}`),
-				user(`{"type":"tool_result","tool_use_id":"c","content":"1"},{"type":"tool_result","tool_use_id":"d","content":"2"},{"type":"tool_result","tool_use_id":"e","content":"3"}`)), ""},
+				user(`{"type":"tool_result","tool_use_id":"c","content":[{"type":"text","text":"1"}]},{"type":"tool_result","tool_use_id":"d","content":[{"type":"text","text":"2"}]},{"type":"tool_result","tool_use_id":"e","content":[{"type":"text","text":"3"}]}`)), ""},
 		{"results of nothing", many(saidX, callC, results(`{"type":"tool_result","call_id":"c","content":" ","is_error":true}`), callC, results(res("c", `[]`)), callC, results(res("c", `[{"type":"text","text":"\n"},{"type":"text","text":""}]`))),
 			"", `,"inserted":1,"dropped_empty":2,"mapped_ids":2`},
 		{"results of several blocks", many(saidX, calls, strings.Replace(callC, `"c"`, `"d"`, 1), results(`{"type":"tool_result","call_id":"d","is_error":true,"content":[{"type":"text","text":"a"},{"type":"text","text":" "},
 			{"type":"image","url":"https://e.example","extra":{"cache_control":{}}},{"type":"audio","url":"https://e.example"},{"type":"opaque","provider":"anthropic","data":{"type":"tool_reference","tool_name":"f"}},{"type":"opaque","provider":"anthropic","data":{"type":"tool_reference","tool_name":"g"}}]}`)),
-			many(x, assistant(call), user(`{"type":"tool_result","tool_use_id":"c","content":"r"}`), assistant(strings.Replace(call, `"c"`, `"d"`, 1)),
+			many(x, assistant(call), user(`{"type":"tool_result","tool_use_id":"c","content":[{"type":"text","text":"r"}]}`), assistant(strings.Replace(call, `"c"`, `"d"`, 1)),
 				user(`{"type":"tool_result","tool_use_id":"d","content":[`+text("a")+","+text(" ")+`,{"type":"image","source":{"type":"url","url":"https://e.example"}},`+text("[audio: not shown here]")+`,{"type":"tool_reference","tool_name":"f"}],"is_error":true}`)),
 			`,"withheld_opaque":1,"dropped_media":1`},
 
@@ -217,7 +219,12 @@ func TestAnthropicMediaLimits(t *testing.T) {
 	for range 101 {
 		m.Content = append(m.Content, image(10))
 	}
+	file := history.Block{Type: history.OpaqueBlock, Provider: "anthropic", Opaque: []byte(`{"type":"image","source":{"type":"file","file_id":"f"}}`)}
+	m.Content = append(m.Content, file)
 	out := shown(t, Anthropic, Show{Messages: []history.Message{m}}, "")
+	if out.Report.WithheldOpaque != 1 {
+		t.Errorf("%d files withheld, want the one that there is no room for", out.Report.WithheldOpaque)
+	}
 	if got := strings.Count(string(out.Messages), "not shown here"); got != 3 || out.Report.DroppedMedia != 3 {
 		t.Errorf("%d placeholders, %d counted, want 3", got, out.Report.DroppedMedia)
 	}

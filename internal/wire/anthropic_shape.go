@@ -74,24 +74,28 @@ func (r *anthropicRender) writeResult(o *object, p *piece) {
 	b := p.b
 	o.text("type", "tool_result")
 	o.text("tool_use_id", p.text)
-	shown, only := 0, -1
+	shown := 0
 	spoken := slices.ContainsFunc(b.Content, func(c history.Block) bool { return c.Type == history.TextBlock && !blank(c.Text) })
 	for i := range b.Content {
-		if r.inResult(&b.Content[i], spoken) {
+		switch c := &b.Content[i]; {
+		case r.inResult(c, spoken):
 			shown++
-			only = i
-		} else if b.Content[i].Text != "" {
+		case c.Type == history.OpaqueBlock:
+			r.report.WithheldOpaque++
+		case c.Text != "":
 			r.report.DroppedEmpty++
 		}
 	}
 	switch {
 	case shown == 0 && b.IsError:
 		r.report.Inserted++
-		o.text("content", noOutput)
-	case shown == 0:
-	case shown == 1 && b.Content[only].Type == history.TextBlock:
-		o.text("content", clean(b.Content[only].Text, r.report))
-	default:
+		o.name("content")
+		o.openList()
+		o.element()
+		writeText(o, noOutput)
+		o.closeList()
+	case shown > 0:
+		// A list always, as for messages: some clients of the provider know nothing else.
 		o.name("content")
 		o.openList()
 		for i := range b.Content {
@@ -104,11 +108,6 @@ func (r *anthropicRender) writeResult(o *object, p *piece) {
 	}
 	if b.IsError {
 		o.raw("is_error", jsontext.Value("true"))
-	}
-	for i := range b.Content {
-		if c := &b.Content[i]; c.Type == history.OpaqueBlock && !r.resultTakes(c) {
-			r.report.WithheldOpaque++
-		}
 	}
 }
 
@@ -247,7 +246,7 @@ func (r *anthropicRender) opaque(m *history.Message, b *history.Block) piece {
 	p := piece{kind: rawPiece, b: b}
 	if m.Role == history.Assistant {
 		p = r.answered(m, b, typ)
-	} else if b.Provider != r.provider || !userTakes(b.Opaque, typ) {
+	} else if b.Provider != r.provider || !userTakes(b.Opaque, typ) || typ == "image" && !r.files[b] {
 		p.kind = gone
 	}
 	if p.kind == gone {
@@ -260,8 +259,8 @@ func (r *anthropicRender) opaque(m *history.Message, b *history.Block) piece {
 // holds for all its models.
 func (r *anthropicRender) answered(m *history.Message, b *history.Block, typ string) piece {
 	p := piece{kind: gone, b: b}
-	if b.Provider != r.provider || m.Provider != r.provider || typ == "" {
-		return p
+	if m.Provider != r.provider || b.Provider != r.provider && b.Provider != anthropicProvider || typ == "" {
+		return p // another one may serve the models of Anthropic, in its format
 	}
 	switch _, modelled := anthropicTypes[typ]; {
 	case modelled, userOnly(typ):
@@ -341,13 +340,42 @@ func userTakes(block jsontext.Value, typ string) bool {
 	return !modelled && !strings.HasSuffix(typ, "_tool_result") && whole(block, typ)
 }
 
+// chooseFiles takes the newest images that are files, as many as there is room for.
+func (r *anthropicRender) chooseFiles(room int) media {
+	var found []*history.Block
+	var visit func(blocks []history.Block)
+	visit = func(blocks []history.Block) {
+		for i := range blocks {
+			if b := &blocks[i]; b.Type == history.OpaqueBlock && textOf(b.Opaque, "type") == "image" && userTakes(b.Opaque, "image") {
+				found = append(found, b)
+			}
+			visit(blocks[i].Content)
+		}
+	}
+	for i := range r.Messages {
+		if r.Messages[i].Role != history.Assistant {
+			visit(r.Messages[i].Content)
+		}
+	}
+	var chosen media
+	for _, b := range found[max(len(found)-room, 0):] {
+		if chosen == nil {
+			chosen = media{}
+		}
+		chosen[b] = true
+	}
+	return chosen
+}
+
 // resultTakes reports whether a block of the provider's may stand in a result.
 func (r *anthropicRender) resultTakes(b *history.Block) bool {
 	if b.Provider != r.provider {
 		return false
 	}
 	switch typ := textOf(b.Opaque, "type"); typ {
-	case "search_result", "image", "document":
+	case "image":
+		return r.files[b]
+	case "search_result", "document":
 		return userTakes(b.Opaque, typ)
 	case "tool_reference":
 		return r.declares(textOf(b.Opaque, "tool_name"))

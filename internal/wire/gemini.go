@@ -54,11 +54,12 @@ var (
 		"thought", "thoughtSignature", "videoMetadata", "partMetadata", "mediaResolution",
 		"mediaProcessing", "audioTranscription", "speechMetadata",
 	}
-	geminiPartMembers     = append(slices.Clone(geminiData), geminiModifiers...)
-	geminiCallMembers     = []string{"id", "name", "args", "partialArgs", "willContinue"}
-	geminiResponseMembers = []string{"id", "name", "response", "parts", "scheduling", "willContinue"}
-	geminiBlobMembers     = []string{"mimeType", "data", "displayName"}
-	geminiFileMembers     = []string{"mimeType", "fileUri", "displayName"}
+	geminiPartMembers         = append(slices.Clone(geminiData), geminiModifiers...)
+	geminiCallMembers         = []string{"id", "name", "args", "partialArgs", "willContinue"}
+	geminiResponseMembers     = []string{"id", "name", "response", "parts", "scheduling", "willContinue"}
+	geminiResponsePartMembers = []string{"inlineData", "fileData", "mediaProcessing"}
+	geminiBlobMembers         = []string{"mimeType", "data", "displayName"}
+	geminiFileMembers         = []string{"mimeType", "fileUri", "displayName"}
 	// geminiServerMembers are those of what is kept whole, whose names must be one way only.
 	geminiServerMembers = map[string][]string{
 		"executableCode":      {"id", "language", "code"},

@@ -46,7 +46,7 @@ func (geminiCodec) decode(d *decoder, v strictjson.Value, path string) []history
 	})
 	d.refuseReserved(v, path, rest)
 	d.refuseCarriers(v, path, rest.value())
-	c := geminiContent{names: map[string]int{}}
+	var c geminiContent
 	var mark extra
 	switch s, _ := role.Text(); {
 	case s == "user":
@@ -357,6 +357,9 @@ const maxDerivedName = 28
 // derived returns the id of the next call of that name, or of its result, in a content
 // in which they have none: the same for both, also when they come in requests apart.
 func (c *geminiContent) derived(name string) string {
+	if c.names == nil {
+		c.names = map[string]int{}
+	}
 	n := c.names[name]
 	c.names[name]++
 	if !(nameRule{max: maxDerivedName}).legal(name) {

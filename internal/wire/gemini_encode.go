@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json/jsontext"
 	"slices"
+	"strings"
 
 	"historyd/internal/history"
 	"historyd/internal/strictjson"
@@ -91,7 +92,8 @@ func geminiKept(extra jsontext.Value, written string) []string {
 		switch {
 		case name == written:
 		case name == "thought":
-			ok = v.Kind() == 't' || v.Kind() == 'f' || v.IsNull()
+			// A text that is a thought has another block.
+			ok = v.Kind() == 'f' || v.IsNull() || v.Kind() == 't' && written != "text"
 		case name == "thoughtSignature":
 			s, text := v.Text()
 			_, base64 := geminiBytes(s)
@@ -143,11 +145,9 @@ func (e *geminiExporter) block(o *object, m *history.Message, b *history.Block) 
 		o.close()
 		return
 	case history.OpaqueBlock:
-		if b.Provider == geminiProvider && b.Opaque.Kind() == '{' {
-			o.geminiVerbatim(b.Opaque, true)
-			return
-		}
-		o.dst = history.AppendBlock(o.dst, b)
+		o.geminiOpaque(b, func(d *decoder, v strictjson.Value) history.Block {
+			return d.geminiPart(&geminiContent{model: true}, v, "")
+		})
 		return
 	default:
 		if b.URL == "" && b.Data == nil {
@@ -273,8 +273,8 @@ func (e *geminiExporter) result(o *object, b *history.Block) {
 
 func (e *geminiExporter) resultPart(o *object, b *history.Block) {
 	switch {
-	case b.Type == history.OpaqueBlock && b.Provider == geminiProvider && b.Opaque.Kind() == '{':
-		o.geminiVerbatim(b.Opaque, true)
+	case b.Type == history.OpaqueBlock:
+		o.geminiOpaque(b, func(d *decoder, v strictjson.Value) history.Block { return d.geminiResponsePart(v, "") })
 	case b.Media() && (b.URL != "" || b.Data != nil):
 		o.open()
 		written := o.geminiMedia(b, true)
@@ -350,6 +350,21 @@ func (o *object) geminiMedia(b *history.Block, export bool) string {
 	return member
 }
 
+// geminiOpaque writes an opaque block as the part that it was, of a content or of a result.
+// What would be read as something else, or not at all, is none.
+func (o *object) geminiOpaque(b *history.Block, read func(*decoder, strictjson.Value) history.Block) {
+	from := len(o.dst)
+	if b.Provider == geminiProvider && b.Opaque.Kind() == '{' {
+		o.geminiVerbatim(b.Opaque, true)
+		var d decoder
+		part := read(&d, strictjson.Value{Raw: o.dst[from:]})
+		if d.count() == 0 && part.Type == history.OpaqueBlock {
+			return
+		}
+	}
+	o.dst = history.AppendBlock(o.dst[:from], b)
+}
+
 // geminiVerbatim writes an opaque part under the names that it came with. In a request its
 // signature is in standard base64, as everywhere.
 func (o *object) geminiVerbatim(data jsontext.Value, export bool) {
@@ -357,7 +372,9 @@ func (o *object) geminiVerbatim(data jsontext.Value, export bool) {
 	for name, v := range (strictjson.Value{Raw: data}).Members() {
 		switch name {
 		case "toolCall", "toolResponse":
-			continue // such a name would be there twice
+			if kindOf(data, "server"+strings.ToUpper(name[:1])+name[1:]) != 0 {
+				continue // the name would be there twice
+			}
 		case serverToolCall:
 			name = "toolCall"
 		case serverToolResponse:

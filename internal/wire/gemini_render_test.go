@@ -143,6 +143,24 @@ func TestGeminiTakesWhateverIsRendered(t *testing.T) {
 	})
 }
 
+// Whatever is exported can be imported, and is then what it was exported as.
+func TestGeminiExportsWhatItReads(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		msgs := geminiHistory(t)
+		if len(msgs) == 0 {
+			return
+		}
+		out := encode(Gemini, msgs, ForExport)
+		again, err := DecodeAppend(Gemini, []byte(`{"messages":`+out+`}`), 0)
+		if err != nil {
+			t.Fatalf("%v\n%s\nfrom %s", err, out, encode(Native, msgs, ForExport))
+		}
+		if twice := encode(Gemini, throughNative(t, again.Messages), ForExport); fmt.Sprint(numbered(twice)) != fmt.Sprint(numbered(out)) {
+			t.Fatalf("exported again\n got %s\nwant %s", twice, out)
+		}
+	})
+}
+
 // Older contents are the same whatever is added, but for the last one, which may grow.
 func TestGeminiRendersPrefixesOfWhatComesLater(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

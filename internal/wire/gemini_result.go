@@ -135,32 +135,34 @@ func (d *decoder) geminiResponseParts(b *history.Block, parts strictjson.Value, 
 		return
 	}
 	for i, e := range parts.Elements() {
-		p := geminiPart{Value: e, path: path + "[" + strconv.Itoa(i) + "]"}
-		if e.Kind() != '{' {
-			d.fault(e, p.path, "a part is an object")
-			continue
-		}
 		b.Plain = false
-		known := []string{"inlineData", "fileData", "mediaProcessing"}
-		p.rest = d.geminiObject(e, p.path, known, func(name string, v strictjson.Value) bool {
-			switch {
-			case v.IsNull() || name == "mediaProcessing":
-				return true
-			case p.kind != "":
-				d.fault(v, p.path+"."+name, "a part holds one of inlineData and fileData")
-			}
-			p.kind, p.value = name, v
-			return false
-		})
-		d.refuseReserved(e, p.path, p.rest)
-		if p.kind == "" {
-			b.Content = append(b.Content, d.geminiOpaque(&p))
-			continue
-		}
-		media := d.geminiMedia(&p)
-		p.keepModifiers(&media)
-		b.Content = append(b.Content, media)
+		b.Content = append(b.Content, d.geminiResponsePart(e, path+"["+strconv.Itoa(i)+"]"))
 	}
+}
+
+func (d *decoder) geminiResponsePart(v strictjson.Value, path string) history.Block {
+	if v.Kind() != '{' {
+		d.fault(v, path, "a part is an object")
+		return history.Block{}
+	}
+	p := geminiPart{Value: v, path: path}
+	p.rest = d.geminiObject(v, path, geminiResponsePartMembers, func(name string, v strictjson.Value) bool {
+		switch {
+		case v.IsNull() || name == "mediaProcessing":
+			return true
+		case p.kind != "":
+			d.fault(v, path+"."+name, "a part holds one of inlineData and fileData")
+		}
+		p.kind, p.value = name, v
+		return false
+	})
+	d.refuseReserved(v, path, p.rest)
+	if p.kind == "" {
+		return d.geminiOpaque(&p)
+	}
+	media := d.geminiMedia(&p)
+	p.keepModifiers(&media)
+	return media
 }
 
 // geminiMedia reads inlineData or fileData.

@@ -267,14 +267,22 @@ func (d *Reader) refused(err error, most int64, depth int, path string) error {
 	}
 	failure := d.failure(err, depth)
 	var whole, part *strictjson.SyntaxError
-	if errors.As(failure, &whole) {
-		// The decoder does not know all limits, and the first thing wrong is told.
-		if errors.As(strict(strictjson.Value{Raw: begun, Offset: at}, depth), &part) && part.Offset < whole.Offset {
+	if errors.As(failure, &whole) && whole.Offset > at {
+		// The decoder does not know all limits, and the first thing wrong is told, as it
+		// is of a document that lies in memory: with all of its last token.
+		d.src.allow(0)
+		token := make([]byte, 4<<10)
+		n, _ := io.ReadFull(d.src, token)
+		v := strictjson.Value{Raw: slices.Concat(begun, token[:n]), Offset: at}
+		if errors.As(strict(v, depth), &part) && (part.Reason != tooEarly || n < len(token)) {
 			return part
 		}
 	}
 	return failure
 }
+
+// tooEarly is what strictjson says of a document that was cut.
+const tooEarly = "the document ends too early"
 
 // failure turns what the decoder says into an error of ours.
 func (d *Reader) failure(err error, depth int) error {
@@ -293,7 +301,7 @@ func (d *Reader) failure(err error, depth int) error {
 	case errors.Is(err, jsontext.ErrDuplicateName):
 		reason = "a duplicate name in one object"
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		reason, offset = "the document ends too early", d.src.given
+		reason, offset = tooEarly, d.src.given
 	}
 	return &strictjson.SyntaxError{Offset: offset, Reason: reason}
 }

@@ -56,7 +56,7 @@ func wholeMessages(f Format, ndjson bool, body []byte) (msgs []string, seqs []in
 	if ndjson {
 		n, at := 0, int64(0)
 		for line := range bytes.Lines(body) {
-			if trimmed := bytes.TrimSpace(line); len(trimmed) > 0 {
+			if trimmed := bytes.Trim(line, blanks); len(trimmed) > 0 {
 				if err := strictjson.Check(line); err != nil {
 					return nil, nil, err
 				}
@@ -109,19 +109,31 @@ func checkReader(t check, f Format, ndjson bool, body []byte, seed uint64) {
 	msgs, seqs, err := wholeMessages(f, ndjson, body)
 	var syntax *strictjson.SyntaxError
 	switch {
+	case errors.As(err, &syntax) && strings.Contains(syntax.Reason, "ends too early"):
+		// What a decoder makes of half a token depends on what it expected.
+		if got.err == nil && !ended(got) {
+			t.Fatalf("%s: %q: no error, want %v", f, body, err)
+		}
 	case errors.As(err, &syntax):
 		// A line has its faults before those of the document's end, and a document its own.
-		if !ndjson && !slices.Contains([]string{"version", "type"}, firstPath(got)) && !reflect.DeepEqual(got.err, err) && !bytes.HasPrefix(body, []byte("\ufeff")) {
+		if !ndjson && !ended(got) && !reflect.DeepEqual(got.err, err) && !bytes.HasPrefix(body, []byte("\ufeff")) {
 			t.Fatalf("%s: %q\n got %v\nwant %v", f, body, got.err, err)
 		}
 	case got.err != nil:
 		t.Fatalf("%s: %q: %v, and nothing is wrong with it", f, body, got.err)
-	case firstPath(got) == "version" || firstPath(got) == "type" && len(got.messages) == 0:
+	case ended(got):
 	case !slices.Equal(got.messages, msgs) || !slices.Equal(got.seqs, seqs):
 		t.Fatalf("%s: %q\n got %q\nwant %q", f, body, got.messages, msgs)
 	case err != nil && len(got.faults.List) == 0:
 		t.Fatalf("%s: %q: no faults, want %v", f, body, err)
 	}
+}
+
+// ended reports whether a document was of another kind, so that its rest was not read.
+func ended(r reading) bool {
+	return slices.ContainsFunc(r.faults.List, func(f history.Fault) bool {
+		return strings.Contains(f.Detail, "upgrade") || strings.Contains(f.Detail, "native document")
+	})
 }
 
 func firstPath(r reading) string {
@@ -165,6 +177,9 @@ var readerSeeds = []struct {
 	{OpenAI, false, `{"messages":[{"role":"user","content":"x","content":1}]}`},
 	{OpenAI, false, "\ufeff[]"},
 	{OpenAI, false, `[1 2]`},
+	{OpenAI, false, `[{t`},
+	{Native, false, `{"00000000": {t0`},
+	{OpenAI, true, "\v"},
 	{OpenAI, false, `"x"`},
 	{OpenAI, true, "{\"role\":\"user\",\"content\":\"x\"}\r\n\n  {\"role\":\"king\"}"},
 	{JSONL, true, "{\"role\":\"user\",\"content\":\"x\"}\n{} {}\n"},
