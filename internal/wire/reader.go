@@ -37,14 +37,15 @@ type Reader struct {
 	dec       *jsontext.Decoder
 	tar       *archive // nil unless the format is Tar
 	lines     bool
-	start     int64           // offset of the document's first byte
-	names     int             // bytes of names of members so far
-	there     map[string]bool // known members of the document that were met
-	atList    bool            // the next value is the list
-	listed    bool            // the list has been met
-	ended     bool            // nothing more is to be read
-	known     bool            // the categories are known, or it is known that nobody looked far enough
-	ahead     bool            // they were found by looking ahead
+	start     int64            // offset of the document's first byte
+	names     int              // bytes of names of members so far
+	there     map[string]bool  // known members of the document that were met
+	atList    bool             // the next value is the list
+	listed    bool             // the list has been met
+	alone     strictjson.Value // the only element, where a text stands for the list
+	ended     bool             // nothing more is to be read
+	known     bool             // the categories are known, or it is known that nobody looked far enough
+	ahead     bool             // they were found by looking ahead
 	createdAt time.Time
 	category  map[string]string
 }
@@ -86,6 +87,10 @@ func (d *Reader) Messages() iter.Seq2[history.Message, error] {
 	return func(yield func(history.Message, error) bool) {
 		var err error
 		switch {
+		case d.alone.Raw != nil:
+			only := d.alone
+			d.alone = strictjson.Value{}
+			err = d.yield(only, 0, yield)
 		case d.ended:
 			return
 		case d.lines:

@@ -17,6 +17,14 @@ var nativeMembers = []string{
 	"version", "type", "conversation", "created_at", "messages", "summary", "tool_categories", "damaged",
 }
 
+// A brief codec has documents of which the list is not all there is to know.
+type brief interface {
+	// alone returns the element that a text in place of the list stands for.
+	alone(text strictjson.Value) strictjson.Value
+	// noConversation says why a document with that member is none; "" when it may be one.
+	noConversation(name string, v strictjson.Value) string
+}
+
 // lists are the members in which the document may have its list.
 func (d *Reader) lists() []string {
 	if c := codecs[d.format]; c != nil {
@@ -81,6 +89,10 @@ func (d *Reader) member(name string, v strictjson.Value, list bool, known []stri
 		d.fault(v, name, "is a second list of messages")
 	case list:
 		d.listed, d.there[name] = true, true
+		if c, ok := codecs[d.format].(brief); ok && v.Kind() == '"' {
+			d.alone = c.alone(v)
+			return
+		}
 		d.fault(v, name, "is a list of messages")
 	case name == "tool_categories":
 		d.there[name] = true
@@ -89,6 +101,13 @@ func (d *Reader) member(name string, v strictjson.Value, list bool, known []stri
 		if name == "type" {
 			if s, _ := v.Text(); s == documentType {
 				d.fault(v, "type", "this is a native document: import it with format native")
+				d.ended = true
+				return
+			}
+		}
+		if c, ok := codecs[d.format].(brief); ok {
+			if why := c.noConversation(name, v); why != "" {
+				d.fault(v, name, "%s", why)
 				d.ended = true
 				return
 			}

@@ -30,6 +30,21 @@ func (responsesCodec) lists() []string { return []string{"input", "items"} }
 
 func (responsesCodec) provider() string { return openAIProvider }
 
+// alone makes a message of the text that a request may have in place of its items.
+func (responsesCodec) alone(text strictjson.Value) strictjson.Value {
+	item := append([]byte(`{"type":"message","role":"user","content":`), text.Raw...)
+	return strictjson.Value{Raw: append(item, '}'), Offset: text.Offset}
+}
+
+// noConversation refuses a page of a list: Conversations lists the newest item first,
+// and nothing on the page says how it was asked for.
+func (responsesCodec) noConversation(name string, v strictjson.Value) string {
+	if s, _ := v.Text(); name == "object" && s == "list" {
+		return "this is a page of a list, and nothing says in which order: give all items, the oldest first, as an array"
+	}
+	return ""
+}
+
 func (responsesCodec) decode(d *decoder, v strictjson.Value, path string) []history.Message {
 	return []history.Message{d.responsesItem(v, path)}
 }

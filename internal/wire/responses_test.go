@@ -213,10 +213,23 @@ func TestToolNamesOfResponses(t *testing.T) {
 
 func TestDocumentsOfResponses(t *testing.T) {
 	item := `{"type":"message","role":"user","content":"x"}`
-	for _, doc := range []string{"[" + item + "]", `{"input":[` + item + `],"model":"m","store":false}`, `{"items":[` + item + `]}`} {
+	for _, doc := range []string{"[" + item + "]", `{"input":[` + item + `],"model":"m","store":false}`, `{"items":[` + item + `]}`, `{"model":"m","input":"x","stream":true}`} {
 		d, err := DecodeDocument(Responses, false, []byte(doc), 0)
 		if err != nil || len(d.Messages) != 1 || d.Messages[0].Content[0].Text != "x" {
 			t.Errorf("%s: %d messages, %v", doc, len(d.Messages), err)
+		}
+	}
+	for doc, want := range map[string]string{
+		`{"object":"list","data":[` + item + `],"has_more":false}`: "object",
+		`{"data":[` + item + `],"object":"list"}`:                  "object",
+		`{"data":[` + item + `]}`:                                  "input",
+		`{"input":7}`:                                              "input",
+		`{"input":"x","items":[` + item + `]}`:                     "items",
+		`"x"`:                                                      "",
+	} {
+		_, err := DecodeDocument(Responses, false, []byte(doc), 0)
+		if got := told(t, err); got != want {
+			t.Errorf("%s: faults at %q, want %q", doc, got, want)
 		}
 	}
 	lines, err := DecodeDocument(Responses, true, []byte(item+"\n"+item+"\n"), 0)
