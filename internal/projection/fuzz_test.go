@@ -15,6 +15,7 @@ func FuzzKeep(f *testing.F) {
 	f.Add(`[{"role":"assistant","content":[{"type":"tool_call","id":"c","name":"pay","arguments":{"pin":"hunter2"}}]},{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"hunter2"}]}]`, "pay", "wallet")
 	f.Add(`[{"role":"assistant","content":[{"type":"tool_call","id":"c","name":"x","arguments_text":"{\"a\":\"hun\\u0074er2\",}"},{"type":"thinking","text":"hunter2"}],"metadata":{"a":"hunter2"}},{"role":"tool","content":[{"type":"tool_result","call_id":"d","content":[{"type":"text","text":"%68unter2 \\u0068unter2"}],"truncated":{"original_chars":9}}]}]`, "*", "agent")
 	f.Add(`[{"role":"tool","content":[{"type":"tool_result","call_id":"d","content":"a\n[... 999999999999999999 characters cut by historyd; the full text is not stored ...]\nb","truncated":{"original_chars":9,"original_bytes":9}}]}]`, "a*", "files")
+	f.Add(`[{"role":"assistant","content":[{"type":"opaque","provider":"p","data":{"type":"mcp_tool_use","id":"m","name":"pay","input":{"pin":"hunter2"}}},{"type":"opaque","provider":"p","data":{"type":"mcp_tool_result","tool_use_id":"m","content":"hunter2"}},{"type":"opaque","provider":"p","data":{"type":"web_search_call"}}]}]`, "web*", "files")
 	p := policy(f, Options{MaxToolResultChars: 200, Withhold: []Withhold{{"wallet", true, false}, {"files", true, true}}, Tools: []Rule{{"pay", "wallet"}}})
 	f.Fuzz(func(t *testing.T, doc, tool, category string) {
 		if strictjson.Check([]byte(doc)) != nil || strictjson.Document([]byte(doc)).Kind() != '[' {
