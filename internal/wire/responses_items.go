@@ -35,10 +35,10 @@ func (r *responsesRender) call(m *history.Message, i int, results []history.Mess
 	b := &m.Content[i]
 	r.lead(m)
 	kind := textOf(b.Extra, "type")
-	if do := doingOf(kind); do != nil && kind == do.item && m.Provider == r.target.provider && r.doing(b, do, answerOf(m, i, results)) {
+	if do := doingOf(kind); do != nil && kind == do.item && m.Provider == r.target.provider && r.doing(m, i, do, answerOf(m, i, results)) {
 		return
 	}
-	given := r.given(b.ID)
+	given := r.calls.call(b.ID, m, i)
 	form, payload := "function_call", "arguments"
 	if kind == "custom" {
 		form, payload = "custom_tool_call", "input"
@@ -53,15 +53,6 @@ func (r *responsesRender) call(m *history.Message, i int, results []history.Mess
 	r.text(payload, clean(b.ArgumentString(), &r.report))
 	r.close()
 	r.open = append(r.open, openCall{b.ID, given, form})
-}
-
-// given is the id to write for a call and its result.
-func (r *responsesRender) given(id string) string {
-	if responsesIDs.legal(id) {
-		return id
-	}
-	r.report.MappedIDs++
-	return derivedID(id)
 }
 
 // answerOf finds the result of a call among those that follow its message; nil when
@@ -143,12 +134,13 @@ func (r *responsesRender) answer(m *history.Message, b *history.Block, c openCal
 
 // doing writes what a tool that the provider knows is to do, in its own type; false when
 // it cannot be.
-func (r *responsesRender) doing(b *history.Block, do *doing, result *history.Block) bool {
+func (r *responsesRender) doing(m *history.Message, i int, do *doing, result *history.Block) bool {
+	b := &m.Content[i]
 	if b.Redacted != nil || b.ArgumentsText != nil || result == nil || result.Redacted != nil || result.Synthetic ||
 		!slices.ContainsFunc(do.tools, r.declares) || !r.answerable(do, result) {
 		return false
 	}
-	given, id := b.ID, textOf(b.Extra, "id")
+	id := textOf(b.Extra, "id")
 	switch do.item {
 	case "shell_call":
 		if !stringList(b.Arguments, "commands") {
@@ -164,16 +156,17 @@ func (r *responsesRender) doing(b *history.Block, do *doing, result *history.Blo
 		if textOf(b.Arguments, "type") != "exec" || !stringList(b.Arguments, "command") || kindOf(b.Arguments, "env") != '{' || !r.take(id, "lsh_") {
 			return false
 		}
-		given = id // the answer has but one id, and it is to be that of the call in whichever way it is read
 	case "computer_call":
 		if !wholeActions(b) || !r.take(id, "cu_") {
 			return false
 		}
 	}
-	if given != b.ID {
+	given := id
+	if do.name != "local_shell" {
+		given = r.calls.call(b.ID, m, i)
+	} else if id != b.ID {
+		// The answer has but one id, and it is to be that of the call in whichever way it is read.
 		r.report.MappedIDs++
-	} else {
-		given = r.given(given)
 	}
 	r.item(do.item)
 	if do.name == "local_shell" || do.name == "computer" {

@@ -18,7 +18,7 @@ const asciiSigns = " !\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ
 
 var (
 	responsesNames = nameRule{max: 64}
-	responsesIDs   = idRule{max: 64, signs: asciiSigns}
+	responsesIDs   = idRule{max: 64, signs: asciiSigns, apart: true}
 )
 
 type responsesRender struct {
@@ -27,6 +27,7 @@ type responsesRender struct {
 	target target
 	report Report
 	names  naming
+	calls  numbering
 	media  media
 
 	waiting []*history.Block // reasoning that goes before the next item of its answer
@@ -43,6 +44,7 @@ type openCall struct {
 
 func (responsesCodec) render(s *Show) Shown {
 	r := responsesRender{show: s, target: s.target(openAIProvider), names: naming{rule: responsesNames}}
+	r.calls = numbering{rule: responsesIDs, counts: &r.report}
 	r.media = chooseMedia(s.Messages, r.fits)
 	if s.Summary != "" {
 		role := "user"
@@ -101,6 +103,7 @@ func (r *responsesRender) item(kind string) {
 // said writes what is no result. Results are those that follow.
 func (r *responsesRender) said(m *history.Message, results []history.Message) {
 	r.open = r.open[:0]
+	r.calls.begin()
 	if m.Role == history.System {
 		return // the prompt is the agent's to assemble
 	}

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/base64"
 	"fmt"
 	"strings"
@@ -232,11 +234,45 @@ func TestForeignHistoriesAsResponses(t *testing.T) {
 			{"type":"opaque","provider":"anthropic","data":{"type":"server_tool_use"}}]},{"role":"tool","content":[{"type":"tool_result","call_id":"toolu_1","content":[{"type":"text","text":"b"},{"type":"text","text":"c"}],"is_error":true}]}]`,
 			`{"type":"message","role":"assistant","content":"a"},{"type":"function_call","call_id":"toolu_1","name":"f","arguments":"{\"a\":1.0}"},` +
 				`{"type":"function_call_output","call_id":"toolu_1","output":[{"type":"input_text","text":"b"},{"type":"input_text","text":"c"}]}`},
+		{Native, `[{"role":"assistant","content":[{"type":"tool_call","id":"c","name":"f","arguments":1},{"type":"tool_call","id":"c","name":"f","arguments":2}]},
+			{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"a"},{"type":"tool_result","call_id":"c","content":"b"}]}]`,
+			`{"type":"function_call","call_id":"c","name":"f","arguments":"1"},{"type":"function_call","call_id":"call_1b69f307432f285923ec9bca","name":"f","arguments":"2"},` +
+				`{"type":"function_call_output","call_id":"c","output":"a"},{"type":"function_call_output","call_id":"call_1b69f307432f285923ec9bca","output":"b"}`},
 	} {
 		out := responsesShown(t, decodeAppend(t, tt.from, tt.in), Show{})
 		judgeResponses(t, out)
 		if got := string(out.Messages); got != tt.want {
 			t.Errorf("got %s\nwant %s", got, tt.want)
+		}
+	}
+}
+
+// An agent may stop at any message of a real conversation.
+func TestRealConversationsAsResponses(t *testing.T) {
+	in := bufio.NewReader(airline(t))
+	for n := 0; ; n++ {
+		line, err := in.ReadBytes('\n')
+		if len(bytes.TrimSpace(line)) == 0 {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc, err := DecodeDocument(OpenAI, false, line, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for end := 1 + n%7; end <= len(doc.Messages); end += 7 {
+			judgeResponses(t, responsesShown(t, doc.Messages[:end], Show{Model: "m"}))
+		}
+		// As items they say the same: what one call said is one item.
+		again, err := DecodeDocument(Responses, false, []byte(encode(Responses, doc.Messages, ForExport)), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := responsesShown(t, again.Messages, Show{Model: ""})
+		if want := responsesShown(t, doc.Messages, Show{Model: ""}); string(got.Messages) != string(want.Messages) {
+			t.Fatalf("conversation %d\n got %s\nwant %s", n, got.Messages, want.Messages)
 		}
 	}
 }
