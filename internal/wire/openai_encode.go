@@ -268,7 +268,7 @@ func (w *openAIExporter) part(b *history.Block) {
 		})
 	case b.Type == history.DocumentBlock && b.Data != nil:
 		w.level(b, "file", fileMembers[:1], func() {
-			w.raw("file_data", fileData(b))
+			w.raw("file_data", fileData(b.MediaType, b.Data))
 			if b.Filename != "" {
 				w.text("filename", b.Filename)
 			}
@@ -314,11 +314,11 @@ func base64Text(data []byte) jsontext.Value {
 }
 
 // fileData writes the bytes of a document, as a data: URL where their type is known.
-func fileData(b *history.Block) jsontext.Value {
-	if b.MediaType == "" {
-		return base64Text(b.Data)
+func fileData(mediaType string, data []byte) jsontext.Value {
+	if mediaType == "" {
+		return base64Text(data)
 	}
-	return history.AppendString(nil, history.DataURL(b.MediaType, b.Data))
+	return history.AppendString(nil, history.DataURL(mediaType, data))
 }
 
 // soundFormat names the format of a sound as Chat Completions does, if it has a name.

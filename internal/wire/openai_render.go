@@ -224,7 +224,7 @@ func (w *openAIRender) mediaPart(b *history.Block) {
 		w.text("type", "file")
 		w.name("file")
 		w.open()
-		w.raw("file_data", fileData(b))
+		w.raw("file_data", fileData(bareType(b.MediaType), b.Data))
 		name := clean(b.Filename, &w.report)
 		if name == "" {
 			name = "document" // the provider wants one
@@ -233,6 +233,16 @@ func (w *openAIRender) mediaPart(b *history.Block) {
 	}
 	w.close()
 	w.close()
+}
+
+// bareType returns a media type without its parameters, or nothing when it is none.
+func bareType(s string) string {
+	s, _, _ = strings.Cut(s, ";")
+	s = strings.ToLower(strings.TrimSpace(s))
+	if kind, of, ok := strings.Cut(s, "/"); !ok || kind == "" || of == "" || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789/+.-") != "" {
+		return ""
+	}
+	return s
 }
 
 // contentText writes the member content as a string, or as parts when it is too long for one.

@@ -62,6 +62,9 @@ func throughNative(t check, msgs []history.Message) []history.Message {
 func TestEveryDocumentComesBackAsItWas(t *testing.T) {
 	for _, f := range providerFormats() {
 		lists := corpus(t, f)
+		if len(lists) < 60 {
+			t.Errorf("%s: %d documents, want 60 at the least", f, len(lists))
+		}
 		for name, list := range lists {
 			t.Run(string(f)+"/"+name, func(t *testing.T) {
 				msgs := decodeAppend(t, f, list)

@@ -89,7 +89,7 @@ func (p *chatPairs) assistant(m *value) {
 			c.call(v.member("name"))
 		}),
 		// What other vendors of this format want back.
-		may("reasoning_content", isString), may("reasoning_details", isList), may("extra_content", isObject))
+		may("reasoning_content", isString), may("reasoning", isString), may("reasoning_details", isList), may("extra_content", isObject))
 	calls := m.member("tool_calls")
 	if m.member("content") == nil && calls == nil && m.member("function_call") == nil {
 		p.complain(m, "lacks content: it may be absent only beside tool_calls or function_call")
