@@ -44,7 +44,7 @@ func marked(m *history.Message, mark string) bool {
 	return m.Extra != nil && kindOf(memberNamed(m.Extra, anthropicMark).Raw, mark) == 't'
 }
 
-// addMark marks a message of which a gathers the extra.
+// addMark marks a message, of which e is the extra.
 func addMark(e *extra, mark string) {
 	e.add(anthropicMark, jsontext.Value(`{"`+mark+`":true}`))
 }

@@ -258,3 +258,32 @@ func BenchmarkRenderAnthropic(b *testing.B) {
 		})
 	}
 }
+
+// Whatever native clients write, a render of it is one that Anthropic takes.
+func FuzzRenderAnthropic(f *testing.F) {
+	for _, list := range corpus(f, Anthropic) {
+		f.Add([]byte(encode(Native, decodeAppend(f, Anthropic, list), ForExport)))
+	}
+	for _, msg := range goldenMessages(f, Native) {
+		f.Add([]byte("[" + msg + "]"))
+	}
+	f.Fuzz(func(t *testing.T, list []byte) {
+		a, err := DecodeAppend(Native, []byte(`{"messages":`+string(list)+`}`), 1<<20)
+		if err != nil {
+			return
+		}
+		msgs, _ := projection.RepairPairs(a.Messages)
+		s := Show{Messages: msgs, Summary: "so far"}
+		for _, d := range projection.CloseTools(msgs, projection.Closure{Max: 1 << 20}).Added {
+			s.Added = append(s.Added, Declaration(d))
+		}
+		out := Render(Anthropic, s)
+		why := slices.DeleteFunc(betweenThinking(refusals(Anthropic, out), out), func(c string) bool {
+			// What nobody knows goes back to its provider.
+			return strings.Contains(c, "is no type that") || strings.Contains(c, "is no member") || strings.Contains(c, "must be one of [\"web_search")
+		})
+		if len(why) > 0 {
+			t.Fatalf("refused: %q\n%s", why, out.Messages)
+		}
+	})
+}

@@ -212,7 +212,7 @@ func (r *anthropicRender) pair() {
 				}
 				open[p.text] = p
 			case serverResult:
-				if open[p.text] == nil {
+				if c := open[p.text]; c == nil || remote(c.b) != remote(p.b) {
 					r.withhold(p)
 					continue
 				}
@@ -226,6 +226,9 @@ func (r *anthropicRender) pair() {
 	}
 	r.unpaired(open)
 }
+
+// remote reports whether a call or a result is of a tool on an MCP server.
+func remote(b *history.Block) bool { return strings.HasPrefix(textOf(b.Opaque, "type"), "mcp_") }
 
 func (r *anthropicRender) unpaired(open map[string]*piece) {
 	for _, p := range open {

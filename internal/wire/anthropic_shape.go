@@ -33,9 +33,8 @@ func (r *anthropicRender) writePiece(o *object, m *history.Message, p *piece) {
 	case textPiece:
 		o.text("type", "text")
 		o.text("text", p.text)
-		if citations := memberNamed(b.Extra, "citations"); m.Role == history.Assistant && m.Provider == r.provider &&
-			citations.Kind() == '[' && len(citations.Raw) > len("[]") {
-			o.raw("citations", cleanRaw(citations.Raw, r.report))
+		if m.Role == history.Assistant && m.Provider == r.provider {
+			r.writeCitations(o, memberNamed(b.Extra, "citations").Raw)
 		}
 	case thinkingPiece:
 		if b.Encrypted != "" {
@@ -58,6 +57,31 @@ func (r *anthropicRender) writePiece(o *object, m *history.Message, p *piece) {
 		r.writeResult(o, p)
 	}
 	o.close()
+}
+
+// writeCitations writes what an answer cites as a request may say it: the file that an
+// answer names is not for requests.
+func (r *anthropicRender) writeCitations(o *object, citations jsontext.Value) {
+	if citations.Kind() != '[' || len(citations) == len("[]") {
+		return
+	}
+	o.name("citations")
+	o.openList()
+	for _, c := range (strictjson.Value{Raw: cleanRaw(citations, r.report)}).Elements() {
+		o.element()
+		if c.Kind() != '{' {
+			o.dst = append(o.dst, c.Raw...)
+			continue
+		}
+		o.open()
+		for name, v := range c.Members() {
+			if name != "file_id" {
+				o.member(name, v)
+			}
+		}
+		o.close()
+	}
+	o.closeList()
 }
 
 // calls reports whether what made a call is there: the model itself, or code that the
