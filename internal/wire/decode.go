@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bytes"
 	"encoding/json/jsontext"
 	"slices"
 	"strconv"
@@ -75,26 +74,6 @@ func fillProvider(f Format, m *history.Message) {
 	if c := codecs[f]; c != nil && m.Role == history.Assistant && m.Provider == "" {
 		m.Provider = c.provider()
 	}
-}
-
-// DecodeDocument reads a conversation to import as a Reader does. Beside *history.Faults
-// it returns what it made out, each message in its place, so that whoever looks at the
-// whole can add what else is wrong; it is good for nothing else.
-func DecodeDocument(f Format, ndjson bool, body []byte, maxMessage int64) (Document, error) {
-	r, err := NewReader(f, ndjson, bytes.NewReader(body), maxMessage)
-	if err != nil {
-		return Document{}, err
-	}
-	doc := Document{Messages: []history.Message{}}
-	for m, err := range r.Messages() {
-		if err != nil {
-			return Document{}, err
-		}
-		m.Seq = 0
-		doc.Messages = append(doc.Messages, m)
-	}
-	doc.CreatedAt, doc.Categories = r.CreatedAt(), r.Categories()
-	return doc, r.Faults().Err()
 }
 
 // decoder reads messages of one format through one door.

@@ -10,7 +10,6 @@ package wire
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"historyd/internal/history"
 )
@@ -33,7 +32,7 @@ const (
 // ErrUnsupported tells that a format is not spoken here.
 var ErrUnsupported = errors.New("unsupported format")
 
-// Messages reports whether DecodeAppend and AppendMessages speak f.
+// Messages reports whether DecodeAppend and Render speak f.
 func (f Format) Messages() bool { return f == Native || codecs[f] != nil }
 
 // Documents reports whether NewReader speaks f.
@@ -54,50 +53,4 @@ type Append struct {
 	Messages        []history.Message
 	Categories      map[string]string // of tools, as the request names them; nil when it names none
 	Model, Provider string            // already filled in where an assistant message had none
-}
-
-// A Document is a conversation to import.
-type Document struct {
-	CreatedAt  time.Time // zero when the document does not say
-	Messages   []history.Message
-	Categories map[string]string // of its tools, as in Append; nil when the document does not say
-}
-
-// Purpose says for whom messages are written.
-type Purpose int
-
-// The purposes.
-const (
-	ForModel  Purpose = iota // only what the provider takes in a request
-	ForExport                // everything that came in comes back
-)
-
-// AppendMessages appends the messages as the elements of an array, separated by
-// commas and without the brackets; in JSONL each ends with a line feed instead. One
-// message may become several of a provider's, or none. The caller has asked
-// Messages or Documents before: any other format panics.
-func AppendMessages(dst []byte, f Format, msgs []history.Message, p Purpose) []byte {
-	switch f {
-	case Native:
-		for i := range msgs {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = history.AppendMessage(dst, &msgs[i])
-		}
-		return dst
-	case JSONL:
-		for i := range msgs {
-			dst = append(history.AppendMessage(dst, &msgs[i]), '\n')
-		}
-		return dst
-	}
-	if p == ForModel {
-		return append(dst, Render(f, Show{Messages: msgs}).Messages...)
-	}
-	e := NewExporter(f)
-	for i := range msgs {
-		dst = e.Append(dst, &msgs[i])
-	}
-	return e.End(dst)
 }
