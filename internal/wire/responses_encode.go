@@ -105,7 +105,11 @@ func (o *object) responsesCall(b *history.Block, rest strictjson.Value) {
 	o.text("call_id", b.ID)
 	o.text("name", b.Name)
 	o.text(payload, b.ArgumentString())
-	o.responsesExtras(b.Extra, rest, "type", "call_id", "name", payload)
+	but := []string{"type", "call_id", "name", payload}
+	if history.CarriesTools(b.Extra) {
+		but = append(but, "function_call") // of Chat Completions: it would be a call in the call
+	}
+	o.responsesExtras(b.Extra, rest, but...)
 	o.close()
 }
 

@@ -261,7 +261,7 @@ func (r *responsesRender) pieces(m *history.Message, blocks []history.Block) (pi
 			} else if text := textOf(b.Opaque, "refusal"); text != "" {
 				pieces = append(pieces, responsesPiece{text: clean(text, &r.report)})
 			}
-		case m.Role != history.Assistant && r.namesFile(b):
+		case m.Role != history.Assistant && r.namedFile(b) != "":
 			pieces = append(pieces, responsesPiece{block: b})
 		default:
 			r.report.WithheldOpaque++
@@ -276,13 +276,18 @@ func refused(b *history.Block) bool {
 	return verbatim(b) && textOf(b.Opaque, "refusal") != "" && textOf(b.Opaque, "type") == "refusal"
 }
 
-// namesFile reports whether a part names a file that the provider holds.
-func (r *responsesRender) namesFile(b *history.Block) bool {
-	if !verbatim(b) || r.target.provider != openAIProvider || textOf(b.Opaque, "file_id") == "" {
-		return false
+// namedFile returns the id of a file that the provider holds and a part names.
+func (r *responsesRender) namedFile(b *history.Block) string {
+	if !verbatim(b) || r.target.provider != openAIProvider {
+		return ""
 	}
-	kind := textOf(b.Opaque, "type")
-	return kind == "input_image" || kind == "input_file" || kind == "computer_screenshot"
+	switch textOf(b.Opaque, "type") {
+	case "input_image", "input_file", "computer_screenshot":
+		return textOf(b.Opaque, "file_id")
+	case "file": // as in Chat Completions
+		return textOf(objectOf(memberNamed(b.Opaque, "file")), "file_id")
+	}
+	return ""
 }
 
 // content writes one bare text as a string, and anything else as a list of parts.
@@ -349,12 +354,12 @@ func (r *responsesRender) part(b *history.Block) {
 		case "refusal":
 			r.text("type", kind)
 			r.text("refusal", clean(textOf(b.Opaque, "refusal"), &r.report))
-		case "input_file":
-			r.text("type", kind)
-			r.text("file_id", clean(textOf(b.Opaque, "file_id"), &r.report))
+		case "input_file", "file":
+			r.text("type", "input_file")
+			r.text("file_id", clean(r.namedFile(b), &r.report))
 		default:
 			r.text("type", "input_image")
-			r.text("file_id", clean(textOf(b.Opaque, "file_id"), &r.report))
+			r.text("file_id", clean(r.namedFile(b), &r.report))
 			r.text("detail", detailOf(b.Opaque))
 		}
 	}

@@ -225,9 +225,9 @@ func TestForeignHistoriesAsResponses(t *testing.T) {
 		from     Format
 		in, want string
 	}{
-		{OpenAI, `[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"https://e.example/x","detail":"low"}}]},
+		{OpenAI, `[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"https://e.example/x","detail":"low"}},{"type":"file","file":{"file_id":"file-1"}}]},
 			{"role":"assistant","content":"b","refusal":"no","tool_calls":[{"id":"c","type":"custom","custom":{"name":"f","input":"x"}}]},{"role":"tool","tool_call_id":"c","content":"d"}]`,
-			`{"type":"message","role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_image","image_url":"https://e.example/x","detail":"low"}]},` +
+			`{"type":"message","role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_image","image_url":"https://e.example/x","detail":"low"},{"type":"input_file","file_id":"file-1"}]},` +
 				`{"type":"message","role":"assistant","content":[{"type":"output_text","text":"b","annotations":[]},{"type":"refusal","refusal":"no"}]},` +
 				`{"type":"custom_tool_call","call_id":"c","name":"f","input":"x"},{"type":"custom_tool_call_output","call_id":"c","output":"d"}`},
 		{Native, `[{"role":"assistant","provider":"anthropic","model":"m1","content":[{"type":"thinking","text":"t","signature":"s"},{"type":"text","text":"a"},{"type":"tool_call","id":"toolu_1","name":"f","arguments":{"a":1.0}},

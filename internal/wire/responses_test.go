@@ -299,3 +299,15 @@ func FuzzResponses(f *testing.F) {
 		checkResponsesItems(t, a.Messages)
 	})
 }
+
+// What the other formats hold can be taken in again from an export as items.
+func TestExportsOfOtherFormatsAsItemsAreTakenIn(t *testing.T) {
+	for _, f := range providerFormats() {
+		for name, list := range corpus(t, f) {
+			out := encode(Responses, decodeAppend(t, f, list), ForExport)
+			if _, err := DecodeAppend(Responses, []byte(`{"messages":`+out+`}`), 0); err != nil {
+				t.Errorf("%s of %s: %v\n%s", name, f, err, out)
+			}
+		}
+	}
+}
