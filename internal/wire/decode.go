@@ -111,10 +111,49 @@ func (d *decoder) messages(v strictjson.Value) []history.Message {
 // element reads what stands at a position of the list: a message, or several of ours.
 func (d *decoder) element(v strictjson.Value, i int) []history.Message {
 	path := "messages[" + strconv.Itoa(i) + "]"
-	if n := int64(len(v.Raw)); d.maxMessage > 0 && n > d.maxMessage {
-		d.tooLarge = &TooLarge{path, d.maxMessage, n}
+	size := int64(len(v.Raw))
+	if d.maxMessage > 0 && size > d.most() {
+		d.tooLarge = &TooLarge{path, d.maxMessage, size}
 		return nil
 	}
+	msgs := d.decode(v, path)
+	if d.maxMessage > 0 && size > d.maxMessage && !d.light(msgs) {
+		d.tooLarge = &TooLarge{path, d.maxMessage, size}
+		return nil
+	}
+	return msgs
+}
+
+// A document says more of a message than was appended, and brings the bytes of
+// attachments that the message named: so much more may stand there.
+const (
+	inlineRoom   = 8       // times the limit of a message, all in all
+	envelopeRoom = 4 << 10 // bytes, beside attachments and white space
+)
+
+// most is the most bytes of an element; 0 means no limit.
+func (d *decoder) most() int64 {
+	if d.door == history.ImportDoor {
+		return d.maxMessage * inlineRoom
+	}
+	return d.maxMessage
+}
+
+// light reports whether messages are within the limit without the bytes of their
+// attachments, and each of those is.
+func (d *decoder) light(msgs []history.Message) bool {
+	if d.door != history.ImportDoor {
+		return false
+	}
+	size, most := int64(0), int64(0)
+	for i := range msgs {
+		size += int64(len(history.AppendMessage(nil, &msgs[i])))
+		msgs[i].MediaBlocks(func(b *history.Block) { most = max(most, int64(len(b.Data))) })
+	}
+	return size <= d.maxMessage+envelopeRoom && most <= d.maxMessage
+}
+
+func (d *decoder) decode(v strictjson.Value, path string) []history.Message {
 	faultsBefore := d.count()
 	c := codecs[d.format]
 	if c == nil {

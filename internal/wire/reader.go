@@ -51,8 +51,9 @@ type Reader struct {
 }
 
 // NewReader begins to read a document: up to its first message, and further where its
-// categories have to be found. A message of more than maxMessage bytes is refused, and
-// so is an attachment; 0 means no limit. Errors are those of Reader, or ErrUnsupported.
+// categories have to be found. A message of more than maxMessage bytes is refused, not
+// counting white space and the bytes of attachments, and so is an attachment; 0 means
+// no limit. Errors are those of Reader, or ErrUnsupported.
 func NewReader(f Format, ndjson bool, r io.Reader, maxMessage int64) (*Reader, error) {
 	if !f.Documents() {
 		return nil, ErrUnsupported
@@ -198,7 +199,7 @@ func (d *Reader) readDocument(yield func(history.Message, error) bool) error {
 		if d.dec.PeekKind() == ']' {
 			break
 		}
-		v, err := d.value(d.maxMessage, depth, fmt.Sprintf("messages[%d]", i))
+		v, err := d.value(d.most(), depth, fmt.Sprintf("messages[%d]", i))
 		if err != nil {
 			return err
 		}
@@ -234,7 +235,7 @@ func (d *Reader) value(most int64, depth int, path string) (strictjson.Value, er
 	}
 	v := strictjson.Value{Raw: raw, Offset: d.dec.InputOffset() - int64(len(raw))}
 	if most > 0 && int64(len(raw)) > most {
-		return v, &TooLarge{path, most, int64(len(raw))}
+		return v, d.large(path, most, int64(len(raw)))
 	}
 	if levels, digits := extent(raw); levels+depth > strictjson.MaxDepth || digits > strictjson.MaxNumber {
 		if err := strict(v, depth); err != nil {
@@ -242,6 +243,14 @@ func (d *Reader) value(most int64, depth int, path string) (strictjson.Value, er
 		}
 	}
 	return v, nil
+}
+
+// large refuses a value; of a message the limit is told that clients know.
+func (d *Reader) large(path string, most, size int64) error {
+	if most == d.most() {
+		most = d.maxMessage
+	}
+	return &TooLarge{path, most, size}
 }
 
 // strict holds a value to the limits of a document in which it is so many levels deep.
@@ -268,7 +277,7 @@ func (d *Reader) refused(err error, most int64, depth int, path string) error {
 			return &strictjson.SyntaxError{Offset: at, Reason: "too much white space"}
 		}
 		d.src.allow(0)
-		return &TooLarge{path, most, sizeOf(io.MultiReader(bytes.NewReader(slices.Clone(begun)), d.src))}
+		return d.large(path, most, sizeOf(io.MultiReader(bytes.NewReader(slices.Clone(begun)), d.src)))
 	}
 	failure := d.failure(err, depth)
 	var whole, part *strictjson.SyntaxError

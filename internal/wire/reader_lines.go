@@ -19,7 +19,7 @@ func (d *Reader) readLines(yield func(history.Message, error) bool) error {
 	d.src.allow(0)
 	in := lineReader{in: bufio.NewReaderSize(d.src, readAround), src: d.src}
 	for i := 0; ; {
-		line, size, err := in.next(d.maxMessage)
+		line, size, err := in.next(d.most())
 		if err == io.EOF {
 			return nil
 		}

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"encoding/json/jsontext"
 	"errors"
 	"fmt"
 	"io"
@@ -308,8 +309,9 @@ func TestCategoriesBehindTheMessagesAreKnownBeforeThem(t *testing.T) {
 }
 
 func TestAMessageOverTheLimitEndsTheReading(t *testing.T) {
+	const limit = 1000
 	small := `{"role":"user","content":"x"}`
-	for _, size := range []int{len(small) + 1, 64 << 10, 1 << 20} {
+	for _, size := range []int{limit + 2*envelopeRoom, 20_000, 1 << 20} {
 		big := `{"role":"user","content":"` + strings.Repeat("x", size-28) + `"}`
 		for _, tt := range []struct {
 			name   string
@@ -323,14 +325,43 @@ func TestAMessageOverTheLimitEndsTheReading(t *testing.T) {
 			{"lines", OpenAI, true, small + "\n\n " + big + " \n" + small},
 			{"jsonl", JSONL, true, small + "\n" + big},
 		} {
-			want := &TooLarge{"messages[1]", int64(len(small)), int64(len(big))}
-			if got := read(tt.f, tt.ndjson, strings.NewReader(tt.body), int64(len(small))); !reflect.DeepEqual(got.err, error(want)) {
+			want := &TooLarge{"messages[1]", limit, int64(len(big))}
+			if got := read(tt.f, tt.ndjson, strings.NewReader(tt.body), limit); !reflect.DeepEqual(got.err, error(want)) {
 				t.Errorf("%s, %d bytes: %v, want %v", tt.name, len(big), got.err, want)
 			}
 			if got := read(tt.f, tt.ndjson, strings.NewReader(tt.body), int64(len(big))); got.err != nil || len(got.messages) < 2 {
 				t.Errorf("%s, at the limit of %d: %v", tt.name, len(big), got.err)
 			}
 		}
+	}
+}
+
+// What was appended at the limit comes back in an export with more around it.
+func TestWhatWasAppendedCanBeImported(t *testing.T) {
+	text := `{"role":"user","content":"` + strings.Repeat("x", 2000) + `"}`
+	pictures := `{"role":"user","content":[` + strings.Repeat(`{"type":"image","media_type":"image/png","attachment":"`+history.AttachmentName(make([]byte, 1500))+`"},`, 5) + `{"type":"text","text":"x"}]}`
+	limit := int64(len(text))
+	for _, in := range []string{text, pictures} {
+		a, err := DecodeAppend(Native, []byte(`{"messages":[`+in+`]}`), limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := a.Messages[0]
+		m.ID, m.Seq = strings.Repeat("i", 40), 7
+		m.MediaBlocks(func(b *history.Block) { b.SetData(make([]byte, 1500)) })
+		line := jsontext.Value(history.AppendInline(nil, &m))
+		if err := line.Indent(); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(Native, false, strings.NewReader(nativeHead+string(line)+"]}"), limit); got.err != nil || len(got.messages) != 1 {
+			t.Errorf("%d bytes with a limit of %d: %v", len(line), limit, got.err)
+		}
+	}
+	big := history.Block{Type: history.ImageBlock}
+	big.SetData(make([]byte, limit+1))
+	m := history.Message{Role: history.User, Content: []history.Block{big}}
+	if got := read(Native, false, strings.NewReader(nativeHead+string(history.AppendInline(nil, &m))+"]}"), limit); got.err == nil {
+		t.Error("an attachment over the limit is taken in")
 	}
 }
 

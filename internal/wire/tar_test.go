@@ -196,6 +196,7 @@ func TestSizesInAnArchiveAreBounded(t *testing.T) {
 	if got := readTar(body, 4999); !errors.As(got.err, &large) || *large != (TooLarge{"attachments[0]", 4999, 5000}) {
 		t.Errorf("over the limit: %v", got.err)
 	}
+	body = archiveOf(t, file("history.json", nativeHead+`{"role":"user","content":"`+strings.Repeat("x", 20_000)+`"}]}`))
 	if got := readTar(body, 100); !errors.As(got.err, &large) || large.Path != "messages[0]" {
 		t.Errorf("message over the limit: %v", got.err)
 	}

@@ -159,10 +159,6 @@ func TestALargeMessageIsRefusedByItsSize(t *testing.T) {
 			_, err := DecodeAppend(f, []byte(`{"x":1,"messages":[`+small+`, `+big+` ]}`), limit)
 			return err
 		}},
-		{"lines", limit, func(f Format, limit int64) error {
-			_, err := DecodeDocument(f, true, []byte(small+"\n\n "+big+" \r\n{}\n"), limit)
-			return err
-		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, f := range []Format{Native, OpenAI} {
