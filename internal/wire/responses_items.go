@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/json/jsontext"
 	"slices"
+	"strings"
 
 	"historyd/internal/history"
 	"historyd/internal/strictjson"
@@ -153,7 +154,7 @@ func (r *responsesRender) doing(m *history.Message, i int, do *doing, result *hi
 			return false
 		}
 	case "local_shell_call":
-		if textOf(b.Arguments, "type") != "exec" || !stringList(b.Arguments, "command") || kindOf(b.Arguments, "env") != '{' || !r.take(id, "lsh_") {
+		if textOf(b.Arguments, "type") != "exec" || !stringList(b.Arguments, "command") || !stringMap(b.Arguments, "env") || !r.take(id, "lsh_") {
 			return false
 		}
 	case "computer_call":
@@ -180,11 +181,12 @@ func (r *responsesRender) doing(m *history.Message, i int, do *doing, result *hi
 	return true
 }
 
-// doingMembers are the members of what is to be done that a request may hold.
-var doingMembers = map[string][]string{
-	"shell_call":       {"commands", "timeout_ms", "max_output_length"},
-	"local_shell_call": {"type", "command", "env", "timeout_ms", "user", "working_directory"},
-	"apply_patch_call": {"type", "path", "diff"},
+// doingMembers are the members of what is to be done that a request may hold, by the
+// kinds of their values.
+var doingMembers = map[string]map[string]string{
+	"shell_call":       {"commands": "[", "timeout_ms": "0n", "max_output_length": "0n"},
+	"local_shell_call": {"type": "\"", "command": "[", "env": "{", "timeout_ms": "0n", "user": "\"n", "working_directory": "\"n"},
+	"apply_patch_call": {"type": "\"", "path": "\"", "diff": "\""},
 }
 
 func (r *responsesRender) payload(b *history.Block, do *doing) {
@@ -194,7 +196,7 @@ func (r *responsesRender) payload(b *history.Block, do *doing) {
 		return
 	}
 	checks := memberNamed(b.Extra, "pending_safety_checks")
-	if checks.Kind() != '[' {
+	if !identified(checks, "id") {
 		checks.Raw = jsontext.Value("[]")
 	}
 	r.raw("pending_safety_checks", cleanRaw(checks.Raw, &r.report))
@@ -209,15 +211,28 @@ func (r *responsesRender) payload(b *history.Block, do *doing) {
 	}
 }
 
-// chosen writes an object with only those members.
-func (r *responsesRender) chosen(raw jsontext.Value, members []string) {
+// chosen writes an object with only those members, of those kinds.
+func (r *responsesRender) chosen(raw jsontext.Value, members map[string]string) {
 	r.object.open()
 	for name, v := range membersOf(cleanRaw(raw, &r.report)) {
-		if slices.Contains(members, name) {
+		if strings.ContainsRune(members[name], rune(v.Kind())) {
 			r.member(name, v)
 		}
 	}
 	r.close()
+}
+
+// identified reports whether the value is a list of objects with a text by that name.
+func identified(list strictjson.Value, name string) bool {
+	if list.Kind() != '[' {
+		return false
+	}
+	for _, e := range list.Elements() {
+		if textOf(e.Raw, name) == "" {
+			return false
+		}
+	}
+	return true
 }
 
 func stringList(raw jsontext.Value, name string) bool {
@@ -233,20 +248,20 @@ func stringList(raw jsontext.Value, name string) bool {
 	return true
 }
 
+func stringMap(raw jsontext.Value, name string) bool {
+	object := memberNamed(raw, name)
+	for _, v := range membersOf(object.Raw) {
+		if v.Kind() != '"' {
+			return false
+		}
+	}
+	return object.Kind() == '{'
+}
+
 // wholeActions reports whether the actions on a computer are there.
 func wholeActions(b *history.Block) bool {
 	typed := func(v strictjson.Value) bool { return textOf(v.Raw, "type") != "" }
-	several := func(v strictjson.Value) bool {
-		if v.Kind() != '[' {
-			return false
-		}
-		for _, e := range v.Elements() {
-			if !typed(e) {
-				return false
-			}
-		}
-		return true
-	}
+	several := func(v strictjson.Value) bool { return identified(v, "type") }
 	all := strictjson.Value{Raw: b.Arguments}
 	if kindOf(b.Extra, "action") == 't' {
 		return typed(memberNamed(b.Arguments, "action")) && several(memberNamed(b.Arguments, "actions"))
@@ -285,7 +300,7 @@ func (r *responsesRender) ran(b *history.Block) {
 		r.text("stderr", clean(b.Content[i+1].Text, &r.report))
 		r.name("outcome")
 		outcome := objectOf(memberNamed(b.Content[i+1].Extra, "outcome"))
-		r.chosen(outcome, []string{"type", "exit_code"})
+		r.chosen(outcome, map[string]string{"type": "\"", "exit_code": "0"})
 		r.close()
 	}
 	r.closeList()
@@ -298,16 +313,14 @@ func (r *responsesRender) screen(b *history.Block) {
 	r.text("type", "computer_screenshot")
 	r.where("image_url", &b.Content[0], imageType(&b.Content[0]))
 	r.close()
-	if checks := memberNamed(b.Extra, "acknowledged_safety_checks"); checks.Kind() == '[' {
+	if checks := memberNamed(b.Extra, "acknowledged_safety_checks"); identified(checks, "id") {
 		r.raw("acknowledged_safety_checks", cleanRaw(checks.Raw, &r.report))
 	}
 }
 
 // drawable reports whether an image is one that the provider made for that model.
 func (r *responsesRender) drawable(m *history.Message, b *history.Block) bool {
-	id := textOf(b.Extra, "id")
-	return textOf(b.Extra, "type") == "image_generation_call" && textOf(b.Extra, "status") == "completed" &&
-		r.target.made(m) && responsesIDs.legal(id) && r.take(id, "ig_")
+	return textOf(b.Extra, "type") == "image_generation_call" && textOf(b.Extra, "status") == "completed" && r.target.made(m)
 }
 
 // drawn writes an image that the provider made.

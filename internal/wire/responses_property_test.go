@@ -177,6 +177,23 @@ func TestReplaysAsResponsesGrow(t *testing.T) {
 	})
 }
 
+func FuzzResponsesRender(f *testing.F) {
+	for _, m := range responsesPool(f) {
+		f.Add(history.AppendInline(nil, &m), true)
+	}
+	f.Fuzz(func(t *testing.T, list []byte, tools bool) {
+		a, err := DecodeAppend(Native, []byte(`{"messages":[`+string(list)+`]}`), 1<<20)
+		if err != nil {
+			return
+		}
+		s := Show{}
+		if tools {
+			s.Tools = []byte(everyTool)
+		}
+		judgeResponses(t, responsesShown(t, a.Messages, s))
+	})
+}
+
 func BenchmarkResponsesRender(b *testing.B) {
 	var list []string
 	for i := range 5 {

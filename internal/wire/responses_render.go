@@ -121,7 +121,7 @@ func (r *responsesRender) said(m *history.Message, results []history.Message) {
 			// Results stand in tool messages.
 		case isItem(b):
 			r.hosted(m, b)
-		case m.Role == history.Assistant && r.media[b]:
+		case m.Role == history.Assistant && r.media[b] && r.take(textOf(b.Extra, "id"), "ig_"):
 			r.drawn(m, b)
 		default:
 			from := i
@@ -245,12 +245,12 @@ func (r *responsesRender) pieces(m *history.Message, blocks []history.Block) (pi
 		case b.Type == history.TextBlock:
 			p := responsesPiece{text: clean(b.Text, &r.report)}
 			if b.Extra != nil && m.Role == history.Assistant && r.target.made(m) {
-				if notes := memberNamed(b.Extra, "annotations"); notes.Kind() == '[' && len(notes.Compact()) > len("[]") {
+				if notes := memberNamed(b.Extra, "annotations"); identified(notes, "type") && len(notes.Compact()) > len("[]") {
 					p.notes = cleanRaw(notes.Raw, &r.report)
 				}
 			}
 			pieces = append(pieces, p)
-		case b.Media() && r.media[b]:
+		case b.Media() && r.media[b] && m.Role != history.Assistant:
 			pieces = append(pieces, responsesPiece{block: b})
 		case b.Media():
 			r.report.DroppedMedia++
