@@ -69,11 +69,20 @@ func checkOpenAI(t check, msgs []history.Message) {
 	if twice := encode(OpenAI, again.Messages, ForExport); twice != out {
 		t.Fatalf("encoded again\n got %s\nwant %s", twice, out)
 	}
+	if twice := encode(OpenAI, throughNative(t, msgs), ForExport); twice != out {
+		t.Fatalf("encoded after a native document\n got %s\nwant %s", twice, out)
+	}
+	for _, f := range providerFormats() {
+		judged(t, f, showing(msgs))
+	}
 }
 
 func FuzzOpenAI(f *testing.F) {
 	for _, msg := range goldenMessages(f, OpenAI) {
 		f.Add([]byte(`{"messages":[` + msg + `]}`))
+	}
+	for _, list := range corpus(f, OpenAI) {
+		f.Add([]byte(`{"messages":` + list + `}`))
 	}
 	f.Add([]byte(`{"messages":[{"role":"assistant","content":null,"refusal":"r","audio":{},"function_call":{"name":"f","arguments":"{"}}],"model":"m","tool_categories":{"*":"x"}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -93,6 +102,7 @@ func FuzzNative(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if a, err := DecodeAppend(Native, body, 1<<20); err == nil {
 			checkNative(t, a.Messages)
+			judged(t, OpenAI, showing(a.Messages))
 		}
 	})
 }

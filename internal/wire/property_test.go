@@ -3,9 +3,12 @@ package wire
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
+
+	"historyd/internal/strictjson"
 
 	"pgregory.net/rapid"
 )
@@ -118,6 +121,11 @@ func TestWhateverIsTakenInComesBack(t *testing.T) {
 	for _, format := range []Format{OpenAI, Native} {
 		t.Run(string(format), func(t *testing.T) {
 			seeds := goldenMessages(t, format)
+			for _, name := range slices.Sorted(maps.Keys(corpus(t, format))) {
+				for _, e := range strictjson.Document([]byte(corpus(t, format)[name])).Elements() {
+					seeds = append(seeds, string(e.Raw))
+				}
+			}
 			var pool []any
 			names := []string{"Role", "TYPE", "extra", "x", "member", "refusal", "audio", "function_call"}
 			for _, msg := range seeds {
