@@ -86,7 +86,7 @@ type Config struct {
 		// Segment is the size after which a conversation goes on in a new file.
 		Segment Size `mapstructure:"segment"`
 		// Cache bounds the replays kept in memory. The memory of the whole
-		// process is kept near this plus 40 MiB.
+		// process is kept near this plus 24 MiB.
 		Cache Size `mapstructure:"cache"`
 		// OpenFiles is how many conversations are kept open while idle, with up
 		// to three files each.

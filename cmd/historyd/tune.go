@@ -9,7 +9,7 @@ import (
 const (
 	// besideCache is the memory that the process needs besides its cache. The
 	// manual of store.cache gives it.
-	besideCache = 40 << 20
+	besideCache = 24 << 20
 	// gcPercent lets the small heap of an idle daemon grow before it is collected;
 	// the memory limit takes over where that would be too much.
 	gcPercent = 400

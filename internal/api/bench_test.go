@@ -2,6 +2,7 @@ package api
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -124,6 +125,7 @@ func BenchmarkFullReplay(b *testing.B) {
 	}
 	send := func(method, path, body string) int {
 		r := httptest.NewRequest(method, "http://127.0.0.1"+path, strings.NewReader(body))
+		r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.TCPAddr{Port: 80}))
 		r.Header.Set("Authorization", "Bearer "+d.tokens["ann"])
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()

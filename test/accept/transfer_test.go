@@ -98,7 +98,7 @@ func TestALargeImportTakesLittleMemory(t *testing.T) {
 		}
 		megabytes = n
 	}
-	d := newDaemon(t, "HISTORYD_PROJECTION_UNKNOWN_TOOLS=keep")
+	d := newDaemon(t, "HISTORYD_PROJECTION_UNKNOWN_TOOLS=keep", "HISTORYD_LIMITS_IMPORT=2GiB")
 	c := caller{d, d.token("operator", "ann", "")}
 	d.start()
 	d.awaitReady()
