@@ -22,7 +22,7 @@ FUZZTIME    ?= 10s
 BENCH       ?= .
 BENCHFLAGS  ?= -count=1
 
-.PHONY: help build run demo test race crash fuzz bench lint vuln check fmt fmt-check vet golden clean
+.PHONY: help build run demo test race crash fuzz bench lint vuln sdk check fmt fmt-check vet golden clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,7 +62,10 @@ lint: ## staticcheck, and the import table and house rules of arch_test.go
 vuln: ## look for known vulnerabilities that the code reaches, without a network but the module proxy
 	@bash scripts/vuln.sh
 
-check: fmt-check vet lint vuln test ## all that CI holds: fmt-check, vet, lint, vuln, test
+sdk: ## let the clients that the providers publish read and write replays, or say why not
+	@bash scripts/sdk.sh
+
+check: fmt-check vet lint vuln test sdk ## all that CI holds: fmt-check, vet, lint, vuln, test, sdk
 
 fmt: ## format the Go files
 	@"$$(go env GOROOT)/bin/gofmt" -s -w .
