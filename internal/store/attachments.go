@@ -182,34 +182,40 @@ func (s shelf) read(digits string) (history.Attachment, error) {
 	if hex.EncodeToString(sum[:]) != digits {
 		return history.Attachment{}, history.ErrDamaged
 	}
-	return history.Attachment{Name: history.AttachmentName(data.Bytes()), MediaType: s.mediaType(digits), Data: data.Bytes()}, nil
+	mediaType, err := s.mediaType(digits)
+	return history.Attachment{Name: history.AttachmentName(data.Bytes()), MediaType: mediaType, Data: data.Bytes()}, classify(err)
 }
 
 // mediaType reads what the first who brought the bytes said that they are; empty when
 // that is not known any more.
-func (s shelf) mediaType(digits string) string {
+func (s shelf) mediaType(digits string) (string, error) {
 	f, err := s.store.fsys.Open(s.typeOf(digits), false)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, durable.ErrUnsafe) {
+		return "", nil
+	}
 	if err != nil {
-		return ""
+		return "", fmt.Errorf("open the type of an attachment: %w", err)
 	}
 	defer f.Close()
 	b := make([]byte, maxMediaType+1)
 	n, err := f.ReadAt(b, 0)
-	if err != nil && !errors.Is(err, io.EOF) || n > maxMediaType {
-		return ""
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", fmt.Errorf("read the type of an attachment: %w", err)
 	}
 	text := string(b[:n])
-	if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return ""
+	if n > maxMediaType || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return "", nil
 	}
-	return text
+	return text, nil
 }
 
 // broughtBy lists the attachments that messages bring, and those that they name.
 func broughtBy(msgs []history.Message) (brought []history.Attachment, named []string) {
+	have := map[string]bool{}
 	for i := range msgs {
 		msgs[i].MediaBlocks(func(b *history.Block) {
-			if b.Data != nil {
+			if b.Data != nil && !have[b.Attachment] {
+				have[b.Attachment] = true
 				brought = append(brought, history.Attachment{Name: history.AttachmentName(b.Data), MediaType: b.MediaType, Data: b.Data})
 			}
 			if b.Attachment != "" {

@@ -17,15 +17,16 @@ import (
 // script goes through everything that writes.
 var script = []step{
 	appends("a", "1", 1, true),
-	appends("a", "2", 3, false),
+	appends("a", "p2", 3, false),
 	takes("b", "3", 5, history.Create),
 	shows("b"),
 	groups("a", "g4", 3),
 	shows("a"),
 	appends("b", "5", 1, true),
-	takes("b", "6", 3, history.Extend),
+	takes("b", "p6", 3, history.Extend),
 	shows("b"),
-	takes("b", "6", 3, history.Extend),
+	takes("b", "p6", 3, history.Extend),
+	rewinds("b", 2),
 	appends("a", "7", 2, true),
 	shows("b"),
 	clears("a"),
@@ -36,10 +37,14 @@ var script = []step{
 	appends("c", "10", 1, false),
 	clears("c"),
 	shows("c"),
+	appends("c", "p11", 1, true),
 	appends("c", "11", 2, true),
+	rewinds("c", 1),
+	appends("c", "15", 1, false),
 	restarts,
 	appends("a", "12", 1, false),
 	groups("b", "g13", 2),
+	rewinds("b", 0),
 	shows("c"),
 	clears("b"),
 	appends("c", "14", 1, true),
@@ -183,7 +188,7 @@ func faultsAt(t *testing.T, reads bool, fn func(at int, how crashfs.How, fault e
 	for _, sticky := range []bool{false, true} {
 		for _, how := range []crashfs.How{crashfs.Before, crashfs.After, crashfs.Short} {
 			// Another of the operations in each of the combinations, where there is not time for all.
-			skip := stride(11)
+			skip := stride(17)
 			for at, reached := int(how)%skip, true; reached; at += skip {
 				if reads && how == crashfs.Short {
 					break
@@ -364,9 +369,14 @@ func (w *world) randomScript(rng *rand.Rand, life int) []step {
 		conversation := []string{"a", "b", "c"}[rng.IntN(3)]
 		batch := fmt.Sprintf("%d.%d", life, i)
 		n := rng.IntN(4) + 1
-		switch rng.IntN(12) {
+		if rng.IntN(4) == 0 {
+			batch = "p" + batch
+		}
+		switch rng.IntN(13) {
+		case 12:
+			steps = append(steps, rewinds(conversation, rng.IntN(4)), shows(conversation))
 		case 0:
-			steps = append(steps, groups(conversation, "g"+batch, n))
+			steps = append(steps, groups(conversation, "g"+strings.TrimPrefix(batch, "p"), n))
 		case 1:
 			steps = append(steps, takes(conversation, batch, n, history.Create))
 		case 2:

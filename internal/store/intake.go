@@ -33,7 +33,7 @@ type intake struct {
 }
 
 func (l *log) newIntake(imp history.Import) *intake {
-	in := &intake{Import: imp, store: l.store, key: l.key, spool: newSpool(l.store.fsys), note: stagingName + "/" + randomHex(16),
+	in := &intake{Import: imp, store: l.store, key: l.key, spool: newSpool(l.store.fsys, l.store.spoolMemory), note: stagingName + "/" + randomHex(16),
 		brought: map[string]int64{}, named: map[string]string{}}
 	in.dir = path.Dir(l.store.dirOf(l.key)) + "/" + stagingPrefix + path.Base(in.note)
 	return in

@@ -31,8 +31,8 @@ type spool struct {
 	buf    []byte       // what comes behind it
 }
 
-func newSpool(fsys durable.FS) *spool {
-	return &spool{fsys: fsys, name: stagingName + "/" + randomHex(16) + partSuffix, memory: spoolMemory}
+func newSpool(fsys durable.FS, memory int) *spool {
+	return &spool{fsys: fsys, name: stagingName + "/" + randomHex(16) + partSuffix, memory: memory}
 }
 
 // add appends a message, without the bytes of its attachments.

@@ -67,6 +67,7 @@ type Store struct {
 	metrics      *metrics
 	segmentBytes int64
 	openFiles    int
+	spoolMemory  int
 	lock         io.Closer
 	reading      sync.WaitGroup // the goroutines that load a transcript or make a catalogue
 
@@ -108,7 +109,7 @@ func Open(o Options) (*Store, error) {
 	if o.SegmentBytes < 0 || o.OpenFiles < 0 {
 		return nil, errors.New("store: Options.SegmentBytes and Options.OpenFiles must not be negative")
 	}
-	s := &Store{fsys: o.FS, newID: o.NewID, now: o.Now, log: o.Logger, segmentBytes: o.SegmentBytes, openFiles: o.OpenFiles,
+	s := &Store{fsys: o.FS, newID: o.NewID, now: o.Now, log: o.Logger, segmentBytes: o.SegmentBytes, openFiles: o.OpenFiles, spoolMemory: spoolMemory,
 		open: map[transcriptKey]*entry{}, idle: list.New(), retired: map[transcriptKey][]*transcript{}, opened: map[transcriptKey]struct{}{},
 		failing: map[transcriptKey]struct{}{}, unsure: map[transcriptKey]struct{}{}, left: map[transcriptKey][]leftover{}}
 	if s.now == nil {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -79,10 +80,13 @@ func (w *world) did(conversation string, err error, change func(content string) 
 	}
 }
 
+// bare is the name of a batch, rewound or not.
+func bare(batch string) string { return strings.TrimPrefix(batch, "~") }
+
 // added notes an append or an import at the end. One with a key that is there already adds nothing.
 func (w *world) added(conversation, batch string, err error) {
 	w.did(conversation, err, func(content string) string {
-		if slices.Contains(strings.Fields(content), batch) {
+		if slices.ContainsFunc(strings.Fields(content), func(b string) bool { return bare(b) == batch }) {
 			return content
 		}
 		return canonical(append(strings.Fields(content), batch))
@@ -107,7 +111,7 @@ func (w *world) saw(conversation, content string) {
 	}
 	shown := strings.Fields(content)
 	maps.DeleteFunc(may, func(c string, _ bool) bool {
-		settled := slices.DeleteFunc(strings.Fields(c), func(b string) bool { return w.open[conversation][b] && !slices.Contains(shown, b) })
+		settled := slices.DeleteFunc(strings.Fields(c), func(b string) bool { return w.open[conversation][bare(b)] && !slices.Contains(shown, b) })
 		return strings.Join(settled, " ") != content
 	})
 }
@@ -116,9 +120,40 @@ func (w *world) saw(conversation, content string) {
 func made(batch string, n int) (msgs []history.Message) {
 	for i := range n {
 		m := user(fmt.Sprintf("%s %d/%d %s", batch, i+1, n, strings.Repeat("x", 40*i)))
+		if strings.HasPrefix(batch, "p") {
+			m.Content = append(m.Content, pictures(batch)...)
+		}
 		msgs = append(msgs, m)
 	}
 	return msgs
+}
+
+// pictures are two blocks of a batch, the first of which all others have, too.
+func pictures(batch string) []history.Block {
+	blocks := []history.Block{{Type: history.ImageBlock, MediaType: "image/png"}, {Type: history.ImageBlock}}
+	blocks[0].SetData([]byte("a picture that many show"))
+	blocks[1].SetData([]byte("a picture of " + batch))
+	return blocks
+}
+
+// seen compares the attachments of a message with what they were.
+func (w *world) seen(v history.View, batch string, m *history.Message) error {
+	if !strings.HasPrefix(batch, "p") {
+		return nil
+	}
+	for i, want := range pictures(batch) {
+		a, err := v.Attachment(m.Content[i+1].Attachment)
+		if errors.Is(err, history.ErrNotFound) || errors.Is(err, history.ErrDamaged) {
+			w.fatalf("picture %d of %s: %v", i, batch, err)
+		}
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(a.Data, want.Data) || a.MediaType != want.MediaType {
+			w.fatalf("picture %d of %s is %q of type %s", i, batch, a.Data, a.MediaType)
+		}
+	}
+	return nil
 }
 
 // read lists the batches of a conversation, and checks that each is whole.
@@ -130,6 +165,7 @@ func (w *world) read(l history.Log) (string, error) {
 	defer v.Close()
 	var batches []string
 	seq, next := int64(0), 0
+	rewound := map[int64]bool{0: false}
 	for r, err := range v.Records(1, 1<<40) {
 		if err != nil {
 			return "", err
@@ -145,6 +181,12 @@ func (w *world) read(l history.Log) (string, error) {
 		}
 		if seq++; m.Seq != seq {
 			w.fatalf("seq %d follows %d", m.Seq, seq-1)
+		}
+		if err := w.seen(v, batch, &m); err != nil {
+			return "", err
+		}
+		if rewound[m.Seq] = m.Rewound; m.Rewound {
+			batch = "~" + batch
 		}
 		if i != next+1 || i > 1 && batches[len(batches)-1] != batch {
 			w.fatalf("%s %d/%d follows %q and %d", batch, i, n, batches, next)
@@ -162,13 +204,16 @@ func (w *world) read(l history.Log) (string, error) {
 	if s := v.State(); s.LastSeq != seq || s.Messages != seq || v.Damage() != nil || s.Damage != nil {
 		w.fatalf("%d messages read, damage %+v, state %+v", seq, v.Damage(), s)
 	}
+	if s := v.State().Summary; s != nil && rewound[s.ThroughSeq] {
+		w.fatalf("the summary goes through message %d, which is rewound", s.ThroughSeq)
+	}
 	return canonical(batches), nil
 }
 
 // canonical sorts the batches that belong to one group: their names are alike but for the last letter.
 func canonical(batches []string) string {
 	group := func(s string) string {
-		if strings.HasPrefix(s, "g") {
+		if s = bare(s); strings.HasPrefix(s, "g") {
 			return s[:len(s)-1]
 		}
 		return s
@@ -178,7 +223,7 @@ func canonical(batches []string) string {
 		for j < len(batches) && group(batches[j]) == group(batches[i]) {
 			j++
 		}
-		slices.Sort(batches[i:j])
+		slices.SortFunc(batches[i:j], func(a, b string) int { return strings.Compare(bare(a), bare(b)) })
 		i = j
 	}
 	return strings.Join(batches, " ")
@@ -235,6 +280,16 @@ func takes(conversation, batch string, n int, mode history.ImportMode) step {
 			msgs[i].ID = fmt.Sprint(batch, "-", i)
 		}
 		imp := history.Import{Mode: mode, Messages: slices2(msgs), Fold: everyThird{}}
+		if strings.HasPrefix(batch, "p") {
+			// One of the pictures comes behind the messages.
+			own := pictures(batch)[1]
+			for i := range msgs {
+				msgs[i].Content[2].Data = nil
+			}
+			imp.Attachments = func(yield func(history.Attachment, error) bool) {
+				yield(history.Attachment{Name: own.Attachment, Data: own.Data}, nil)
+			}
+		}
 		_, err := l.Import(w.t.Context(), imp)
 		switch {
 		case errors.Is(err, history.ErrNotEmpty):
@@ -270,6 +325,68 @@ func clears(conversation string) step {
 	}}
 }
 
+// rewinds ends a conversation behind the first batches that are there.
+func rewinds(conversation string, batches int) step {
+	return step{conversation, false, func(w *world, l history.Log) error {
+		content, err := w.read(l)
+		if err != nil {
+			return err
+		}
+		w.saw(conversation, content)
+		state, err := l.State(w.t.Context())
+		if err != nil || !state.Exists() {
+			return err
+		}
+		through, kept, err := beginning(w, l, batches)
+		if err != nil {
+			return err
+		}
+		r, err := l.Rewind(w.t.Context(), through, nil)
+		if err == nil && (r.Epoch == state.Epoch || r.LastSeq != state.LastSeq) {
+			w.fatalf("rewound to %+v from %+v", r, state)
+		}
+		w.did(conversation, err, func(content string) string {
+			fields := strings.Fields(content)
+			for i, f := range fields {
+				if !kept[bare(f)] {
+					fields[i] = "~" + bare(f)
+				}
+			}
+			return canonical(fields)
+		})
+		return err
+	}}
+}
+
+// beginning counts the messages of the first batches of a conversation, and names those.
+func beginning(w *world, l history.Log, batches int) (n int64, names map[string]bool, err error) {
+	v, err := l.View(w.t.Context())
+	if err != nil {
+		return 0, nil, err
+	}
+	defer v.Close()
+	names = map[string]bool{}
+	for r, err := range v.Records(1, 1<<40) {
+		if err != nil {
+			return 0, nil, err
+		}
+		m, err := r.Message()
+		if err != nil {
+			return 0, nil, err
+		}
+		if strings.Contains(m.Content[0].Text, " 1/") {
+			batches--
+		}
+		if batches < 0 {
+			break
+		}
+		n = m.Seq
+		name, _, _ := strings.Cut(m.Content[0].Text, " ")
+		names[name] = true
+	}
+	return n, names, nil
+}
+
 func shows(conversation string) step {
 	return step{conversation, false, func(w *world, l history.Log) error {
 		content, err := w.read(l)
@@ -301,8 +418,8 @@ func (everyThird) Fold(prev *history.Summary, window iter.Seq2[history.Message, 
 		msgs = append(msgs, m)
 	}
 	for _, m := range msgs[:len(msgs)-1] {
-		if m.Seq != next.ThroughSeq+1 {
-			panic("the window has a gap")
+		if m.Seq <= next.ThroughSeq || m.Rewound {
+			panic("the window has what does not belong there")
 		}
 		next.ThroughSeq, next.At, next.Turns = m.Seq, m.At, next.Turns+1
 	}
@@ -320,7 +437,11 @@ var ann = func() identity.Scope {
 
 // start opens a store with small segments.
 func start(fsys *crashfs.FS) (*Store, error) {
-	return Open(Options{FS: fsys, NewID: safeIDs(), SegmentBytes: 1500, OpenFiles: 2})
+	s, err := Open(Options{FS: fsys, NewID: safeIDs(), SegmentBytes: 1500, OpenFiles: 2})
+	if err == nil {
+		s.spoolMemory = 300
+	}
+	return s, err
 }
 
 func rng(seed int) *rand.Rand { return rand.New(rand.NewPCG(uint64(seed), 99)) }

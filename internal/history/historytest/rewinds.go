@@ -387,8 +387,8 @@ func rewindsLikeAList(t *testing.T, e Engine) {
 				}
 				reopen(t, e)
 				m.log = e.Log("ann", name)
+				wantStanding(t, m.log, m.stand...)
 			},
-			"": func(t *rapid.T) { wantStanding(t, m.log, m.stand...) },
 		})
 	})
 }
@@ -448,5 +448,8 @@ func (m *rewoundModel) rewind(t *rapid.T) {
 	}
 	if diff := cmp.Diff(want, mustState(t, m.log).Summary); diff != "" {
 		t.Fatalf("rewound through %d, the summary as it was (-) and as it is (+): %s", through, diff)
+	}
+	if rapid.Bool().Draw(t, "read") {
+		wantStanding(t, m.log, m.stand...)
 	}
 }
