@@ -218,6 +218,11 @@ func (w *geminiRender) block(m *history.Message, b *history.Block, role string) 
 		w.o.raw("thought", jsontext.Value("true"))
 		w.modifiers(m, b, signature)
 	case history.OpaqueBlock:
+		if m.Role == history.Assistant && refused(b) {
+			w.begin(role)
+			w.text(textOf(b.Opaque, "refusal"))
+			return
+		}
 		if !w.origin(m) || b.Provider != geminiProvider || !geminiShowable(b.Opaque) {
 			w.report.WithheldOpaque++
 			return
