@@ -167,7 +167,7 @@ func anthropicTakes(m *history.Message, b *history.Block) bool {
 	}
 	typ := mediaType(b)
 	if b.URL != "" {
-		return isWeb(b.URL) && (typ == "" || b.Type == history.ImageBlock || typ == "application/pdf")
+		return webURL(b.URL) && (typ == "" || b.Type == history.ImageBlock || typ == "application/pdf")
 	}
 	switch typ {
 	case "image/jpeg", "image/png", "image/gif", "image/webp":
@@ -187,11 +187,6 @@ func mediaType(b *history.Block) string {
 		return "image/jpeg"
 	}
 	return typ
-}
-
-func isWeb(url string) bool {
-	scheme, _, _ := strings.Cut(url, ":")
-	return strings.EqualFold(scheme, "https") || strings.EqualFold(scheme, "http")
 }
 
 func (r *anthropicRender) writeMedia(o *object, b *history.Block) {

@@ -16,13 +16,11 @@ func openAIMedia(m *history.Message, b *history.Block) bool {
 	case m.Role == history.Assistant || m.Role == history.System:
 		return false
 	case b.Type == history.ImageBlock && b.Data == nil:
-		scheme, rest, _ := strings.Cut(b.URL, "://")
-		return rest != "" && (strings.EqualFold(scheme, "https") || strings.EqualFold(scheme, "http")) && strings.IndexByte(rest, 0) < 0
+		return webURL(b.URL)
 	case b.Type == history.ImageBlock:
-		return slices.Contains(imageTypes, b.MediaType)
+		return slices.Contains(imageTypes, mediaType(b))
 	case b.Type == history.AudioBlock && b.Data != nil:
-		format := soundFormat(b)
-		return format == "wav" || format == "mp3"
+		return soundName(b) != ""
 	}
 	return b.Type == history.DocumentBlock && b.Data != nil
 }
@@ -82,7 +80,11 @@ func (w *openAIRender) mediaPart(b *history.Block) {
 		w.text("type", "image_url")
 		w.name("image_url")
 		w.open()
-		w.text("url", imageURL(b))
+		if b.Data != nil {
+			w.text("url", history.DataURL(mediaType(b), b.Data))
+		} else {
+			w.text("url", b.URL)
+		}
 		if b.Extra != nil {
 			detail := textOf(objectOf(memberNamed(b.Extra, "image_url")), "detail")
 			if slices.Contains([]string{"auto", "low", "high"}, detail) {
@@ -94,7 +96,7 @@ func (w *openAIRender) mediaPart(b *history.Block) {
 		w.name("input_audio")
 		w.open()
 		w.raw("data", base64Text(b.Data))
-		w.text("format", soundFormat(b))
+		w.text("format", soundName(b))
 	default:
 		w.text("type", "file")
 		w.name("file")
@@ -108,6 +110,17 @@ func (w *openAIRender) mediaPart(b *history.Block) {
 	}
 	w.close()
 	w.close()
+}
+
+// soundName names the format of a sound, if it is one that the provider takes.
+func soundName(b *history.Block) string {
+	switch mediaType(b) {
+	case "audio/wav", "audio/x-wav", "audio/wave", "audio/vnd.wave":
+		return "wav"
+	case "audio/mpeg", "audio/mp3":
+		return "mp3"
+	}
+	return ""
 }
 
 // bareType returns a media type without its parameters, or nothing when it is none.

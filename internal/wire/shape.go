@@ -81,6 +81,15 @@ func chooseMedia(msgs []history.Message, fits func(m *history.Message, b *histor
 	return chosen
 }
 
+// webURL reports whether a provider could fetch what a URL names.
+func webURL(url string) bool {
+	rest, ok := strings.CutPrefix(url, "https://")
+	if !ok {
+		rest, ok = strings.CutPrefix(url, "http://")
+	}
+	return ok && rest != "" && strings.IndexByte(rest, 0) < 0
+}
+
 // placeholder is the text that stands where an image, a document or a sound was.
 func placeholder(b *history.Block) string { return "[" + string(b.Type) + ": not shown here]" }
 
