@@ -63,6 +63,9 @@ func (s *Store) clear(key transcriptKey, t *transcript) (done bool, err error) {
 	if err == nil {
 		err = s.dropLeft(key)
 	}
+	if err == nil {
+		err = s.settleStaging()
+	}
 	if err != nil {
 		err = classify(err)
 		s.doubt(key)
@@ -159,7 +162,12 @@ func (s *Store) emptyStaging() error {
 	if !parts {
 		return nil
 	}
-	// They hold what was said.
+	return s.settleStaging()
+}
+
+// settleStaging makes durable which names are no more in staging: what was said has
+// been in files there.
+func (s *Store) settleStaging() error {
 	if err := s.fsys.SyncDir(stagingName); err != nil {
 		return fmt.Errorf("sync staging: %w", err)
 	}
@@ -222,7 +230,7 @@ func (s *Store) ClearAll(ctx context.Context, scope identity.Scope) error {
 			return classify(err)
 		}
 	}
-	if err := s.dropLeftOf(scope); err != nil {
+	if err := errors.Join(s.dropLeftOf(scope), s.settleStaging()); err != nil {
 		return classify(err)
 	}
 	s.mu.Lock()

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -96,6 +98,47 @@ var litter = map[string]func(t *testing.T, fsys *crashfs.FS, s *Store, l history
 		failOnce(fsys, "Remove", trashName)
 		if err := l.Clear(t.Context()); err == nil {
 			t.Fatal("the clear went through")
+		}
+		fsys.Heal()
+	},
+	"attachments": func(t *testing.T, _ *crashfs.FS, _ *Store, l history.Log) {
+		sing(t, l)
+		attach(t, l, "x", []byte(canary+" picture"))
+	},
+	"an attachment that was given up": func(t *testing.T, fsys *crashfs.FS, _ *Store, l history.Log) {
+		sing(t, l)
+		fsys.FailWhen(func(op crashfs.Op) error {
+			if op.Kind == "Replace" || op.Kind == "Remove" {
+				return syscall.EIO
+			}
+			return nil
+		})
+		if _, err := l.Append(t.Context(), history.Batch{Messages: []history.Message{shown("x", []byte(canary+" picture"))}}); err == nil {
+			t.Fatal("the append went through")
+		}
+		fsys.Heal()
+	},
+	"an import whose spool was left": func(t *testing.T, fsys *crashfs.FS, _ *Store, l history.Log) {
+		sing(t, l)
+		fsys.FailWhen(func(op crashfs.Op) error {
+			if op.Kind == "Remove" {
+				return syscall.EIO
+			}
+			return nil
+		})
+		failing := func(yield func(history.Message, error) bool) {
+			for range 10 {
+				if !yield(shown(canary+strings.Repeat("x", 300), []byte(canary+" picture")), nil) {
+					return
+				}
+			}
+			yield(history.Message{}, errors.New("no more"))
+		}
+		if _, err := l.Import(t.Context(), history.Import{Mode: history.Extend, Messages: failing}); err == nil {
+			t.Fatal("the import went through")
+		}
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(fsys.Files())), func(name string) bool { return strings.HasSuffix(name, partSuffix) }) {
+			t.Fatal("there is no spool")
 		}
 		fsys.Heal()
 	},

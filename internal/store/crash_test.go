@@ -326,7 +326,7 @@ func TestCrashOperationsAreInOrder(t *testing.T) {
 		return strings.Join(done, ", ")
 	}
 	cleared := ops(func(l history.Log) { _ = l.Clear(t.Context()) })
-	if want := "Rename conversation, SyncDir caller, SyncDir trash, Remove grave, Remove grave, Remove grave, SyncDir trash"; cleared != want {
+	if want := "Rename conversation, SyncDir caller, SyncDir trash, Remove grave, Remove grave, Remove grave, SyncDir trash, SyncDir staging"; cleared != want {
 		t.Errorf("a clear does %s; want %s", cleared, want)
 	}
 	failed := ops(func(l history.Log) { _, _ = l.Append(t.Context(), batch("more")) })
