@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json/jsontext"
 	"slices"
 	"strconv"
@@ -19,6 +20,7 @@ import (
 //	function_call         tool_call,    extra {"function_call":{…}}, id functionCallID
 //	reasoning_content     thinking,     extra {"member":"reasoning_content"}; reasoning is another spelling
 //	audio with data       audio,        extra {"member":"audio","audio":{members of audio but data}}
+//	images                images,       extra {"member":"images", members of the part, "image_url":{…}}
 //	refusal, other audio  opaque,       data {"type":NAME,NAME:…}, extra {"member":NAME}
 //	part text, image_url  text, image,  extra {members of the part, "image_url":{…}}
 //	part input_audio      audio,        extra {members of the part, "input_audio":{…}}
@@ -37,6 +39,9 @@ const openAIProvider = "openai"
 // id, and the result follows at once.
 const functionCallID = "function_call"
 
+// imagesMember is where vendors put the images that a model made.
+const imagesMember = "images"
+
 // Limits of single members, in bytes, as in a native message.
 const (
 	maxID   = 1024
@@ -47,7 +52,8 @@ var (
 	openAIMembers   = []string{"role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal", "audio"}
 	callMembers     = []string{"id", "type", "function", "custom", "function_call"}
 	thinkingMembers = []string{"reasoning_content", "reasoning"}
-	messageMembers  = append(slices.Clip(openAIMembers), thinkingMembers...)
+	vendorMembers   = append(slices.Clip(thinkingMembers), imagesMember)
+	messageMembers  = append(slices.Clip(openAIMembers), vendorMembers...)
 	levelMembers    = callMembers[2:]
 	functionMembers = []string{"name", "arguments"}
 	customMembers   = []string{"name", "input"}
@@ -89,6 +95,11 @@ func (d *decoder) openAIMessage(v strictjson.Value, path string) history.Message
 		case name == "role":
 		case slices.Contains(thinkingMembers, name):
 			if thought, ok := v.Text(); given.role != "assistant" || !ok || thought == "" {
+				return true
+			}
+			given.known[name] = v
+		case name == imagesMember:
+			if given.role != "assistant" || !areImages(v) {
 				return true
 			}
 			given.known[name] = v
@@ -184,13 +195,16 @@ func (d *decoder) openAIAssistant(v strictjson.Value, path string, known map[str
 		}
 	}
 	if content, there := known["content"]; there && !content.IsNull() {
-		said := d.openAIContent(content, path+".content")
-		for i := range said {
-			if said[i].Media() {
-				d.fault(content, path+".content["+strconv.Itoa(i)+"].type", "an answer of this format holds text and refusals")
-			}
+		blocks = append(blocks, d.openAIContent(content, path+".content")...)
+	}
+	if images, there := known[imagesMember]; there {
+		for i, e := range images.Elements() {
+			b := d.openAIPart(e, path+"."+imagesMember+"["+strconv.Itoa(i)+"]")
+			rest := extra(bytes.TrimSuffix(b.Extra, []byte("}")))
+			rest.first("member", imagesMember)
+			b.Extra = rest.value()
+			blocks = append(blocks, b)
 		}
-		blocks = append(blocks, said...)
 	}
 	if refusal, there := known["refusal"]; there {
 		d.text(refusal, path+".refusal", 0, 0)
@@ -226,6 +240,20 @@ func (d *decoder) openAIAssistant(v strictjson.Value, path string, known map[str
 		d.fault(v, path+".content", "an assistant message has content, tool_calls or a refusal")
 	}
 	return blocks
+}
+
+// areImages reports whether a value is a list of image parts.
+func areImages(v strictjson.Value) bool {
+	if v.Kind() != '[' {
+		return false
+	}
+	n := 0
+	for _, e := range v.Elements() {
+		if n++; textOf(e.Raw, "type") != "image_url" {
+			return false
+		}
+	}
+	return n > 0
 }
 
 // openAISpoken reads the audio of an answer: its sound where the answer brings it,

@@ -60,7 +60,7 @@ func (w *openAIExporter) assistant(m *history.Message) {
 	var written []string
 	spoken := w.spoken(m)
 	thoughts := w.thoughts(m)
-	if refusal.Raw == nil && spoken == nil && thoughts == nil && calls == 0 && old < 0 && !w.speaks(m) {
+	if refusal.Raw == nil && spoken == nil && thoughts == nil && countImages(m) == 0 && calls == 0 && old < 0 && !w.speaks(m) {
 		w.text("content", "") // null would be a message of nothing
 	} else {
 		w.content(m.Role, m.Content)
@@ -81,6 +81,18 @@ func (w *openAIExporter) assistant(m *history.Message) {
 		written = append(written, "function_call")
 		w.name("function_call")
 		w.function(&m.Content[old], "function_call", functionMembers)
+	}
+	if images := countImages(m); images > 0 {
+		written = append(written, imagesMember)
+		w.name(imagesMember)
+		w.openList()
+		for i := range m.Content {
+			if isVendorImage(&m.Content[i]) {
+				w.element()
+				w.part(&m.Content[i])
+			}
+		}
+		w.closeList()
 	}
 	for i, name := range thinkingMembers {
 		if thoughts != nil && thoughts[i] != "" {
@@ -126,6 +138,21 @@ func (w *openAIExporter) spoken(m *history.Message) jsontext.Value {
 		}
 	}
 	return memberOf(m, "audio").Raw
+}
+
+// isVendorImage reports whether an image is one of the member images of its answer.
+func isVendorImage(b *history.Block) bool {
+	return b.Type == history.ImageBlock && (b.Data != nil || b.URL != "") && textOf(b.Extra, "member") == imagesMember
+}
+
+func countImages(m *history.Message) int {
+	n := 0
+	for i := range m.Content {
+		if isVendorImage(&m.Content[i]) {
+			n++
+		}
+	}
+	return n
 }
 
 // isSpoken reports whether a sound is the audio of its answer.
@@ -202,6 +229,8 @@ func isPart(role history.Role, b *history.Block) bool {
 		return role != history.Assistant || memberValue(b).Raw == nil
 	case history.AudioBlock:
 		return role != history.Assistant || !isSpoken(b)
+	case history.ImageBlock:
+		return role != history.Assistant || !isVendorImage(b)
 	}
 	return true
 }
@@ -295,7 +324,11 @@ func (w *openAIExporter) level(b *history.Block, kind string, known []string, wr
 	}
 	w.spread(objectOf(memberNamed(b.Extra, kind)), known)
 	w.close()
-	w.spread(b.Extra, []string{"type", kind})
+	except := []string{"type", kind}
+	if isVendorImage(b) {
+		except = append(except, "member")
+	}
+	w.spread(b.Extra, except)
 	w.close()
 }
 
@@ -410,7 +443,7 @@ func (w *openAIExporter) rest(m *history.Message, written []string) {
 		switch {
 		case slices.Contains(written, name):
 		case clash(name, openAIMembers) && !saysNothing(name, v):
-		case clash(name, thinkingMembers) && !slices.Contains(thinkingMembers, name):
+		case clash(name, vendorMembers) && !slices.Contains(vendorMembers, name):
 		default:
 			w.member(name, v)
 		}

@@ -126,6 +126,9 @@ func (d *decoder) openAIMedia(kind string, v, value strictjson.Value, path strin
 		d.fault(value, path+"."+kind+"."+known[0], "is missing")
 	}
 	d.settlePart(kind, &b, v, value, path, rest, level)
+	if mark := memberNamed(b.Extra, "member"); mark.Raw != nil {
+		d.fault(v, path+".member", "is a name that historyd itself uses here")
+	}
 	return b
 }
 

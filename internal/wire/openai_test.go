@@ -73,7 +73,8 @@ func TestOpenAIFaultsAreAllTold(t *testing.T) {
 			"messages[0].content[0].input_audio.data messages[0].content[1].input_audio.data messages[0].content[2].input_audio messages[0].content[3].file.file_data " +
 				"messages[0].content[4].file.file_data! messages[0].content[5].file.file_data messages[0].content[6].file.file_data"},
 		{"sound of an answer", `{"role":"assistant","audio":{"id":"a","data":"A","Data":"AAAA"}}`, "messages[0].audio.data messages[0].audio.data!"},
-		{"image in an answer", `{"role":"assistant","content":[{"type":"image_url","image_url":{"url":"https://e.example"}}]}`, "messages[0].content[0].type"},
+		{"a name of ours", `{"role":"assistant","content":[{"type":"image_url","image_url":{"url":"https://e.example"},"member":"images"}],"images":[{"type":"image_url","image_url":{"url":"data:x"},"member":1}]}`,
+			"messages[0].content[0].member messages[0].images[0].image_url.url messages[0].images[0].member"},
 		{"image in a system message", `{"role":"system","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"https://e.example"}}]}`, "messages[0].content[1].type"},
 		{"refusal", `{"role":"assistant","content":[{"type":"refusal","refusal":1}]}`, "messages[0].content[0].refusal"},
 		{"calls and results among the parts", part(`{"type":"tool_use"},{"type":"tool-result"},{"type":"functionCall"},{"type":"mcp_call"},{"type":"tool_call"}`),
