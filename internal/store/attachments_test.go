@@ -10,13 +10,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"historyd/internal/durable"
 	"historyd/internal/durable/crashfs"
 	"historyd/internal/history"
 )
@@ -253,8 +251,6 @@ func TestCrashAttachmentIsDurableBeforeItsLine(t *testing.T) {
 func TestAttachmentsAreForNobodyElse(t *testing.T) {
 	t.Parallel()
 	dir := privateDir(t)
-	old := syscall.Umask(0)
-	defer syscall.Umask(old)
 	s, err := onDisk(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -385,5 +381,3 @@ func TestBytesCountAttachmentsOfFailedAppendsWhenTheyAreNamed(t *testing.T) {
 	}
 	_ = s.Close()
 }
-
-var _ durable.FS = (*crashfs.FS)(nil)

@@ -16,6 +16,7 @@ var importsAmongOthers = []one{
 	{"of many that create one wins", creates},
 	{"an import given up leaves nothing", importGivenUp},
 	{"reads go on while an import is under way", readsGoOn},
+	{"the conversation is free while messages are taken", importHoldsNothing},
 	{"a view of before is read on after an import that extends", viewOverImport},
 	{"clears and imports at once leave one or nothing", clearsAndImports},
 }
@@ -130,6 +131,32 @@ func readsGoOn(t *testing.T, e Engine) {
 		})})
 	}
 	wantTexts(t, l, documentTexts(1000)...)
+}
+
+func importHoldsNothing(t *testing.T, e Engine) {
+	l := e.Log("ann", "default")
+	mustAppend(t, l, said("a"))
+	r := mustImport(t, l, history.Import{Mode: history.Extend, Messages: meanwhile(document(2), func() { mustAppend(t, l, said("b")) })})
+	if r.FirstSeq != 3 {
+		t.Errorf("receipt %+v", r)
+	}
+	mustImport(t, l, history.Import{Mode: history.Extend, Messages: meanwhile(withIDs(document(2), "x"), func() { mustRewind(t, l, 1) })})
+	wantTexts(t, l, "a", "b", "d1", "d2", "d1", "d2")
+	wantStanding(t, l, 1, 5, 6)
+	_, err := e.Log("ann", "other").Import(background, history.Import{Mode: history.Create,
+		Messages: meanwhile(document(2), func() { mustAppend(t, e.Log("ann", "other"), said("quicker")) })})
+	wantError(t, "Import that creates what is there by now", err, history.ErrNotEmpty)
+	wantTexts(t, e.Log("ann", "other"), "quicker")
+	mustImport(t, l, history.Import{Mode: history.Extend, Messages: meanwhile(document(2), func() { mustClear(t, l) })})
+	wantTexts(t, l, "d1", "d2")
+}
+
+// withIDs gives messages other ids.
+func withIDs(msgs []history.Message, prefix string) []history.Message {
+	for i := range msgs {
+		msgs[i].ID = prefix + msgs[i].ID
+	}
+	return msgs
 }
 
 func viewOverImport(t *testing.T, e Engine) {

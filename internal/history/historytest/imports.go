@@ -96,7 +96,10 @@ func createOnce(t *testing.T, e Engine) {
 	l := e.Log("ann", "default")
 	mustAppend(t, l, said("a"))
 	before := mustState(t, l)
-	_, err := l.Import(background, history.Import{Mode: history.Create, Messages: all(document(3)...)})
+	never := func(func(history.Message, error) bool) { t.Error("messages were taken for nothing") }
+	_, err := l.Import(background, history.Import{Mode: history.Create, Messages: never, Key: "k"})
+	wantError(t, "Import", err, history.ErrNotEmpty)
+	_, err = l.Import(background, history.Import{Mode: history.Create, Messages: never})
 	wantError(t, "Import", err, history.ErrNotEmpty)
 	if diff := cmp.Diff(before, mustState(t, l)); diff != "" {
 		t.Errorf("before the refused import (-) and after it (+):\n%s", diff)
