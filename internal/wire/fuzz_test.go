@@ -102,14 +102,9 @@ func FuzzNative(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if a, err := DecodeAppend(Native, body, 1<<20); err == nil {
 			checkNative(t, a.Messages)
-			for i := range a.Messages {
-				m := &a.Messages[i]
-				if m.Role == history.Assistant && m.Provider != "" {
-					m.Provider = "elsewhere"
-				}
-			}
+			s := showing(fromElsewhere(a.Messages))
 			for _, to := range providerFormats() {
-				judged(t, to, showing(a.Messages))
+				judged(t, to, s)
 			}
 		}
 	})

@@ -83,6 +83,50 @@ func poolOf(t testing.TB) []history.Message {
 	return pool
 }
 
+// fromElsewhere returns messages without what only the provider that made it knows: that
+// goes back to it as it is, and no judge knows it either.
+func fromElsewhere(msgs []history.Message) []history.Message {
+	msgs = slices.Clone(msgs)
+	for i := range msgs {
+		m := &msgs[i]
+		if m.Provider != "" {
+			m.Provider = "elsewhere"
+		}
+		m.Content = slices.Clone(m.Content)
+		for j := range m.Content {
+			b := &m.Content[j]
+			b.Content = slices.Clone(b.Content)
+			for _, inner := range append([]*history.Block{b}, pointers(b.Content)...) {
+				if inner.Type == history.OpaqueBlock {
+					inner.Provider = "elsewhere"
+				}
+			}
+		}
+	}
+	return msgs
+}
+
+func pointers(blocks []history.Block) (all []*history.Block) {
+	for i := range blocks {
+		all = append(all, &blocks[i])
+	}
+	return all
+}
+
+func TestEveryProviderTakesAnyMixture(t *testing.T) {
+	pool := poolOf(t)
+	rapid.Check(t, func(t *rapid.T) {
+		msgs := rapid.SliceOfN(rapid.SampledFrom(pool), 0, 12).Draw(t, "messages")
+		for i := range msgs {
+			msgs[i].Seq = int64(i + 1)
+		}
+		s := showing(fromElsewhere(msgs))
+		for _, f := range providerFormats() {
+			judged(t, f, s)
+		}
+	})
+}
+
 func TestOpenAITakesWhateverIsRendered(t *testing.T) {
 	pool := poolOf(t)
 	rapid.Check(t, func(t *rapid.T) {
