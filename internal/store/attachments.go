@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -174,16 +173,23 @@ func (s shelf) read(digits string) (history.Attachment, error) {
 		return history.Attachment{}, fmt.Errorf("open an attachment: %w", classify(err))
 	}
 	defer f.Close()
-	var data bytes.Buffer
-	if err := readAll(f, &data); err != nil {
+	size, err := f.Size()
+	data := make([]byte, size)
+	if err == nil {
+		_, err = f.ReadAt(data, 0)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
 		return history.Attachment{}, fmt.Errorf("read an attachment: %w", classify(err))
 	}
-	sum := sha256.Sum256(data.Bytes())
-	if hex.EncodeToString(sum[:]) != digits {
+	name := history.AttachmentName(data)
+	if name != history.AttachmentScheme+digits {
 		return history.Attachment{}, history.ErrDamaged
 	}
 	mediaType, err := s.mediaType(digits)
-	return history.Attachment{Name: history.AttachmentName(data.Bytes()), MediaType: mediaType, Data: data.Bytes()}, classify(err)
+	if err != nil {
+		return history.Attachment{}, classify(err)
+	}
+	return history.Attachment{Name: name, MediaType: mediaType, Data: data}, nil
 }
 
 // mediaType reads what the first who brought the bytes said that they are; empty when

@@ -158,10 +158,13 @@ func (in *intake) onDisk(fn func() error) error {
 
 // giveUp is drop when no transcript is held.
 func (in *intake) giveUp() {
-	_ = in.store.whileOpen(func() error { // else the next start does it
+	err := in.store.whileOpen(func() error {
 		in.drop()
 		return nil
 	})
+	if err != nil {
+		in.spool.close() // what is left is for the next start
+	}
 }
 
 // drop removes what the import has in staging, and the directory that is not wanted

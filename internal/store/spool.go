@@ -27,6 +27,7 @@ type spool struct {
 	name   string
 	memory int
 	file   durable.File // nil as long as memory is enough
+	made   bool         // the file may be there
 	size   int64        // of the file
 	buf    []byte       // what comes behind it
 }
@@ -52,6 +53,7 @@ func (s *spool) add(m *history.Message) error {
 // spill moves what is in memory to the file.
 func (s *spool) spill() error {
 	if s.file == nil {
+		s.made = true // or perhaps not, if that fails
 		f, err := s.fsys.Create(s.name)
 		if err != nil {
 			return fmt.Errorf("make a spool: %w", err)
@@ -148,14 +150,21 @@ func (s *spool) more(chunk []byte, from int64) ([]byte, int64, error) {
 	return next, from, nil
 }
 
+// close gives the file free and leaves it.
+func (s *spool) close() {
+	if s.buf = nil; s.file != nil {
+		_ = s.file.Close()
+		s.file = nil
+	}
+}
+
 // drop removes the spool.
 func (s *spool) drop() error {
-	s.buf = nil
-	if s.file == nil {
+	there := s.made
+	if s.close(); !there {
 		return nil
 	}
-	_ = s.file.Close()
-	s.file = nil
+	s.made = false
 	if err := s.fsys.Remove(s.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove a spool: %w", err)
 	}

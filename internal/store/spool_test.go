@@ -211,6 +211,9 @@ func TestImportOverACloseLeavesTheDirectoryAlone(t *testing.T) {
 	if n := fsys.Ops(); n != ops {
 		t.Errorf("%d operations after Close", n-ops)
 	}
+	if n := fsys.OpenHandles(); n != 0 {
+		t.Errorf("%d files are open", n)
+	}
 }
 
 // TestImportTakesLittleMemory imports a record many times larger than what it may hold.
