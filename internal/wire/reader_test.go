@@ -74,6 +74,9 @@ func wholeMessages(f Format, ndjson bool, body []byte) (msgs []string, seqs []in
 		return nil, nil, err
 	}
 	list := strictjson.Document(body)
+	if list.Kind() == '[' && f == Native {
+		return nil, nil, nil // no native document is a list
+	}
 	if list.Kind() == '{' {
 		names := []string{"messages"}
 		if c := codecs[f]; c != nil {
@@ -169,6 +172,7 @@ var readerSeeds = []struct {
 	{Native, false, `{"messages":[{"role":"user","content":"x"}],"version":2}`},
 	{Native, false, `{"messages":{},"messages":[]}`},
 	{Native, false, `[]`},
+	{Native, false, `[0]`},
 	{Native, false, ``},
 	{Native, false, `{"version":1,"type":"historyd.history","messages":[{"role":"user","content":"` + "\xff" + `"}]}`},
 	{Native, false, `{"version":1,"a":[[[1]]],"messages":[` + strings.Repeat("[", 70)},
@@ -391,7 +395,7 @@ func TestErrorsOfTheReaderBelowComeBack(t *testing.T) {
 		f      Format
 		ndjson bool
 		body   string
-	}{{Native, false, readerSeeds[0].body}, {OpenAI, false, readerSeeds[9].body}, {JSONL, true, lines}, {Tar, false, string(goodTar(t))}} {
+	}{{Native, false, readerSeeds[0].body}, {OpenAI, false, `[{"role":"user","content":"x"},{"role":"tool","tool_call_id":"c","content":"y"}]`}, {JSONL, true, lines}, {Tar, false, string(goodTar(t))}} {
 		for i := range tt.body {
 			r := io.MultiReader(strings.NewReader(tt.body[:i]), iotest.ErrReader(wrong))
 			d, err := NewReader(tt.f, tt.ndjson, r, 0)
