@@ -107,6 +107,7 @@ type Asked struct {
 // A Request is what a model is sent, and what was done to the history for it.
 type Request struct {
 	Format   wire.Format
+	Asked    Asked
 	Messages []byte // a list
 	System   []byte // nil for none
 	Tools    []byte // a list; nil for none
@@ -118,7 +119,7 @@ type Request struct {
 
 // Make makes the request of a full replay.
 func Make(f wire.Format, msgs []history.Message, a Asked) (Request, error) {
-	r := Request{Format: f}
+	r := Request{Format: f, Asked: a}
 	for i := range msgs {
 		if m := &msgs[i]; m.Role != history.System && !m.Rewound && !projection.ProviderError(m) {
 			r.Window = append(r.Window, *m)

@@ -173,7 +173,7 @@ func grows(t *testing.T, r replay.Request, before []jsontext.Value) []jsontext.V
 func TestARecordInWhichEverythingWentWrongIsReplayed(t *testing.T) {
 	all := samples(t)
 	skip := every(t)
-	const variants = 20
+	const variants = 40
 	var found findings
 	var sums counts
 	workers(len(all)*variants, func(i int) {
@@ -367,7 +367,22 @@ func kept(r replay.Request) []string {
 	if r.Repairs.Moved > int64(len(results)) || r.Closed.AsText > 0 {
 		wrong("counts are %+v and %d as text, of %d results", r.Repairs, r.Closed.AsText, len(results))
 	}
+	for f, values := range meant {
+		for _, value := range values {
+			// What a provider's own tools did holds for all its models.
+			other := r.Asked.Model == "model-3" && value != "srvtoolu_"
+			if (f != r.Format || other) && strings.Contains(out, value) {
+				wrong("%q is of a model of %s, and is sent to another", value, f)
+			}
+		}
+	}
 	return append(problems, told(r)...)
+}
+
+// meant are values of the generator that only the models of a format understand.
+// Nobody is model-3.
+var meant = map[wire.Format][]string{
+	wire.Responses: {"gAAA", "rs_"}, wire.Anthropic: {"c2ln", "srvtoolu_"}, wire.Gemini: {"AP/Y"},
 }
 
 // legal are the signs of names and ids that every provider takes.
