@@ -139,6 +139,10 @@ func (d *Reader) readAttachments(yield func(history.Attachment, error) bool) err
 		if err != nil {
 			return a.failure(err)
 		}
+		if h.Typeflag == tar.TypeDir && h.Name == tarFolder && i == 0 {
+			i-- // programs that make archives of folders put the folder itself in
+			continue
+		}
 		path := fmt.Sprintf("attachments[%d]", i)
 		hash, ok := d.attachmentEntry(h, path)
 		if !ok {

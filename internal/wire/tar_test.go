@@ -103,6 +103,10 @@ func TestAnArchiveBringsItsAttachments(t *testing.T) {
 	if got.err != nil || got.faults != "" || got.messages != 1 || len(got.attachments) != 2 {
 		t.Fatalf("got %+v", got)
 	}
+	folder := tarEntry{tar.Header{Name: "attachments/", Typeflag: tar.TypeDir}, ""}
+	if again := readTar(archiveOf(t, tarDoc("one"), folder, attachmentFile("one", ".png")), 0); again.err != nil || again.faults != "" || len(again.attachments) != 1 {
+		t.Errorf("with the folder: got %+v", again)
+	}
 	a := got.attachments[0]
 	if a.Name != history.AttachmentName([]byte("one")) || string(a.Data) != "one" || a.MediaType != "image/png" {
 		t.Errorf("got %+v", a)
@@ -144,7 +148,7 @@ func TestArchivesOfAnotherShapeAreRefused(t *testing.T) {
 		{"another content", renamed("attachments/" + digits), "attachments[0];"},
 		{"twice", with(attachmentFile("one", ".png")), "attachments[1];"},
 		{"empty", with(attachmentFile("", "")), "attachments[0];"},
-		{"a folder", other(tar.Header{Name: "attachments/", Typeflag: tar.TypeDir}), "attachments[0];"},
+		{"a folder", other(tar.Header{Name: "more/", Typeflag: tar.TypeDir}), "attachments[0];"},
 		{"a symbolic link", other(tar.Header{Name: "attachments/" + digits, Typeflag: tar.TypeSymlink, Linkname: "x"}), "attachments[0];"},
 		{"a hard link", other(tar.Header{Name: "attachments/" + digits, Typeflag: tar.TypeLink, Linkname: "history.json"}), "attachments[0];"},
 		{"a device", other(tar.Header{Name: "attachments/" + digits, Typeflag: tar.TypeChar}), "attachments[0];"},
