@@ -57,29 +57,36 @@ type Result struct {
 	Mark string
 	// Answers tells that an earlier call waited for it.
 	Answers bool
-	// Early tells that it stands before the first call of its id.
-	Early bool
+	// Early tells that it stands before the first call of its id, and Due that the only
+	// call of the id has no other.
+	Early, Due bool
 }
 
 // Results lists the results in order, with what the record says of them: each answers
 // the nearest earlier call of its id that has no result yet. It also counts the calls.
 func Results(msgs []history.Message) (out []Result, calls int) {
-	waiting, seen := map[string]int{}, map[string]bool{}
+	made, answered := map[string]int{}, map[string]int{}
+	early := map[string]int{} // the first such result
 	for i := range msgs {
 		for j := range msgs[i].Content {
 			switch b := &msgs[i].Content[j]; b.Type {
 			case history.ToolCall:
 				calls++
-				waiting[b.ID]++
-				seen[b.ID] = true
+				made[b.ID]++
 			case history.ToolResult:
-				r := Result{Mark: markIn(b.Content[0].Text, "[[result "), Answers: waiting[b.CallID] > 0, Early: !seen[b.CallID]}
+				r := Result{Mark: markIn(b.Content[0].Text, "[[result "), Answers: made[b.CallID] > answered[b.CallID], Early: made[b.CallID] == 0}
 				if r.Answers {
-					waiting[b.CallID]--
+					answered[b.CallID]++
+				}
+				if _, there := early[b.CallID]; r.Early && !there {
+					early[b.CallID] = len(out)
 				}
 				out = append(out, r)
 			}
 		}
+	}
+	for id, first := range early {
+		out[first].Due = made[id] == 1 && answered[id] == 0
 	}
 	return out, calls
 }

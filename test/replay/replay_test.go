@@ -347,8 +347,8 @@ func kept(r replay.Request) []string {
 	for _, res := range results {
 		n := strings.Count(out, res.Mark)
 		switch {
-		case n > 1, n == 0 && res.Answers, n == 1 && !res.Answers && !res.Early:
-			wrong("%s is there %d times; it answers a call: %v, and came before it: %v", res.Mark, n, res.Answers, res.Early)
+		case n > 1, n == 0 && (res.Answers || res.Due), n == 1 && !res.Answers && !res.Early:
+			wrong("%s is there %d times; it answers a call: %v, and came before it: %v", res.Mark, n, res.Answers || res.Due, res.Early)
 		case n == 1:
 			shown++
 		default:
@@ -367,6 +367,9 @@ func kept(r replay.Request) []string {
 	if r.Repairs.Moved > int64(len(results)) || r.Closed.AsText > 0 {
 		wrong("counts are %+v and %d as text, of %d results", r.Repairs, r.Closed.AsText, len(results))
 	}
+	if r.Format == wire.OpenAI {
+		problems = append(problems, arrived(r, results)...)
+	}
 	for f, values := range meant {
 		for _, value := range values {
 			// What a provider's own tools did holds for all its models.
@@ -378,6 +381,34 @@ func kept(r replay.Request) []string {
 	}
 	return append(problems, told(r)...)
 }
+
+// arrived checks that the results to the calls of one message keep their order; those
+// from before the call come last.
+func arrived(r replay.Request, results []replay.Result) (problems []string) {
+	number := map[string]int{}
+	for i, res := range results {
+		if number[res.Mark] = i; res.Early {
+			number[res.Mark] += len(results)
+		}
+	}
+	last := -1
+	for _, m := range strictjson.Document(r.Messages).Elements() {
+		if role, _ := m.Member("role"); string(role.Raw) != `"tool"` {
+			last = -1
+			continue
+		}
+		if mark := resultMark.Find(m.Raw); mark != nil {
+			if n := number[string(mark)]; n < last {
+				problems = append(problems, string(mark)+" stands after results that came later")
+			} else {
+				last = n
+			}
+		}
+	}
+	return problems
+}
+
+var resultMark = regexp.MustCompile(`\[\[result \d+\]\]`)
 
 // meant are values of the generator that only the models of a format understand.
 // Nobody is model-3.
