@@ -1,7 +1,6 @@
 package projection
 
 import (
-	"strings"
 	"testing"
 
 	"historyd/internal/history"
@@ -62,67 +61,4 @@ func TestText(t *testing.T) {
 
 func refused(provider, data string) history.Block {
 	return history.Block{Type: history.OpaqueBlock, Provider: provider, Opaque: raw(data)}
-}
-
-func TestEstimateTokens(t *testing.T) {
-	for _, tt := range []struct {
-		name     string
-		in       history.Message
-		min, max int64
-	}{
-		{"nothing", said(""), 4, 4},
-		{"letters", said(strings.Repeat("word ", 200)), 254, 254},
-		{"punctuation", said(strings.Repeat("{}", 100)), 104, 104},
-		{"ideographs", said(strings.Repeat("漢", 1000)), 700, 1100},
-		{"kana", said(strings.Repeat("か", 1000)), 700, 1100},
-		{"hangul", said(strings.Repeat("한", 1000)), 700, 1100},
-		{"ideographs of later planes", said(strings.Repeat("𠀀", 1000)), 700, 1100},
-		{"other scripts", said(strings.Repeat("ж", 1000)), 504, 504},
-		{"a call", calling("c", "name", `{"a":12}`), 9, 9},
-		{"a result", answering("c", strings.Repeat("word ", 200)), 254, 254},
-		{"an image", message(history.User, history.Block{Type: history.ImageBlock, URL: "u"}), 1004, 1004},
-		{"an image in a result", message(history.Tool, resultOf("c", history.Text("word"), history.Block{Type: history.ImageBlock, URL: "u"})), 1005, 1005},
-		{"thinking", message(history.Assistant, history.Block{Type: history.ThinkingBlock, Text: "word", Encrypted: "wordword", Signature: "s"}), 7, 7},
-	} {
-		if got := EstimateTokens(&tt.in); got < tt.min || got > tt.max {
-			t.Errorf("%s: %d tokens, want %d to %d", tt.name, got, tt.min, tt.max)
-		}
-	}
-}
-
-func TestFit(t *testing.T) {
-	// Each message counts 14 tokens.
-	text := strings.Repeat("word", 10)
-	user, answer := said(text), message(history.Assistant, history.Text(text))
-	reference := with(user, func(m *history.Message) { m.Kind = history.Reference })
-	three := []history.Message{user, answer, user, reference, answer, user, answer}
-	for _, tt := range []struct {
-		name    string
-		in      []history.Message
-		max     int64
-		kept    int
-		dropped int
-		over    bool
-	}{
-		{"nothing", nil, 100, 0, 0, false},
-		{"all", three, 98, 7, 0, false},
-		{"one token less", three, 97, 5, 1, false},
-		{"two turns", three, 70, 5, 1, false},
-		{"one turn", three, 69, 2, 2, false},
-		{"exactly the newest", three, 28, 2, 2, false},
-		{"even the newest is over", three, 27, 2, 2, true},
-		{"no budget", three, 0, 2, 2, true},
-		{"what comes before the first turn belongs to it", append([]history.Message{answer}, three...), 98, 5, 1, false},
-		{"no turn begins", []history.Message{answer, answer}, 20, 2, 0, true},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			kept, dropped, over := Fit(tt.in, tt.max)
-			if len(kept) != tt.kept || dropped != tt.dropped || over != tt.over {
-				t.Errorf("Fit = %d messages, %d, %v, want %d, %d, %v", len(kept), dropped, over, tt.kept, tt.dropped, tt.over)
-			}
-			if n := len(tt.in); len(kept) > 0 && &kept[len(kept)-1] != &tt.in[n-1] {
-				t.Error("the newest messages are not kept")
-			}
-		})
-	}
 }
