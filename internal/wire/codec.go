@@ -55,6 +55,8 @@ type Show struct {
 	Added []Declaration
 	// Provider and Model are those asked; empty when the request does not say.
 	Provider, Model string
+
+	given map[string]bool // names that Tools declares; nil when nothing is added
 }
 
 // A Declaration is a tool that is declared because the history names it, or because
@@ -82,6 +84,7 @@ type Shown struct {
 // added at the end, what it wrote before is the beginning of what it writes, but for
 // a last message that grows.
 func Render(f Format, s Show) Shown {
+	s.note(f)
 	if f == Native {
 		return renderNative(&s)
 	}

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json/jsontext"
 	"iter"
@@ -181,21 +182,46 @@ func (s *Show) declare(n *naming, write func(o *object, d Declaration)) (tools [
 }
 
 // declared returns the added tools under the names that n gives them, sorted, and
-// those of them that may not be called.
+// those of them that may not be called. What the request declares under such a name is
+// not added, and of two that share one the name may be called if one of them may be.
 func (s *Show) declared(n *naming) (added, refusals []Declaration) {
-	added = slices.Clone(s.Added)
-	for i := range added {
+	for _, d := range s.Added {
 		if n != nil {
-			added[i].Name = n.name(added[i].Name)
+			d.Name = n.name(d.Name)
+		}
+		if !s.given[d.Name] {
+			added = append(added, d)
 		}
 	}
-	slices.SortFunc(added, func(a, b Declaration) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(added, func(a, b Declaration) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Refusal, b.Refusal))
+	})
+	unique := added[:0]
 	for _, d := range added {
+		if last := len(unique) - 1; last >= 0 && unique[last].Name == d.Name {
+			unique[last].Custom = unique[last].Custom && d.Custom
+			continue
+		}
+		unique = append(unique, d)
+	}
+	for _, d := range unique {
 		if d.Refusal != "" {
 			refusals = append(refusals, d)
 		}
 	}
-	return added, refusals
+	return unique, refusals
+}
+
+// note finds the names that the request declares, where something could be added.
+func (s *Show) note(f Format) {
+	if len(s.Added) == 0 || s.Tools.Kind() != '[' {
+		return
+	}
+	s.given = map[string]bool{}
+	names, _ := ToolNames(f, s.Tools) // has been checked before
+	for _, name := range names {
+		s.given[name] = true
+	}
 }
 
 // givenTools returns the elements of the request's list, as they were written.
