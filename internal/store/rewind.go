@@ -123,7 +123,6 @@ func (t *transcript) lockedRewind(ctx context.Context, through int64, ifMatch fu
 	if err := t.write(d); err != nil {
 		return history.Receipt{}, t.failure(err)
 	}
-	t.recent = recent{} // what it holds may be rewound; the disk has it
 	t.publish(d)
 	return history.Receipt{Epoch: d.snap.totals.Epoch, LastSeq: d.snap.last}, nil
 }
