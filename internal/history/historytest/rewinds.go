@@ -293,7 +293,6 @@ type keeping struct {
 	stand []int64 // but for those of the batch under way
 	loose bool    // an import is under way: only the order is looked at
 	due   history.Window
-	prev  int64 // what the last fold covered
 }
 
 func newKeeping(t tb) *keeping { return &keeping{t: t} }
