@@ -74,3 +74,23 @@ func TestAToolIsDeclaredOnceUnderTheNameThatItHasThere(t *testing.T) {
 		}
 	}
 }
+
+func TestAToolThatTheProviderKnowsIsDeclaredUnderTheNameOfItsCalls(t *testing.T) {
+	for tool, name := range map[string]string{
+		`{"type":"shell"}`: "shell", `{"type":"local_shell"}`: "local_shell", `{"type":"apply_patch"}`: "apply_patch",
+		`{"type":"computer"}`: "computer", `{"type":"computer_use_preview","environment":"linux"}`: "computer",
+	} {
+		tools := jsontext.Value("[" + tool + "]")
+		names, err := ToolNames(Responses, tools)
+		if err != nil || len(names) != 1 || names[0] != name {
+			t.Errorf("%s declares %q, %v, want %s", tool, names, err, name)
+		}
+		out := Render(Responses, Show{Messages: calling(name), Tools: tools, Added: []Declaration{{Name: name, Refusal: "Not callable."}}})
+		if string(out.Tools) != tool || out.Refusals != nil {
+			t.Errorf("%s: tools %s, refusals %v", tool, out.Tools, out.Refusals)
+		}
+	}
+	if names, err := ToolNames(Responses, jsontext.Value(`[{"type":"web_search"}]`)); err != nil || len(names) != 0 {
+		t.Errorf("a tool without calls declares %q, %v", names, err)
+	}
+}

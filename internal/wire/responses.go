@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"slices"
+
 	"historyd/internal/history"
 	"historyd/internal/strictjson"
 )
@@ -88,9 +90,8 @@ var hostedItems = []string{
 }
 
 // toolNames takes any declaration: a function and a custom tool have a name, a
-// namespace has those of its functions, and the tools that the provider knows have
-// none. A call of one of those may have to be shown as one of a function, which is
-// then declared beside it.
+// namespace has those of its functions, and a tool that the provider knows has the one
+// under which its calls are recorded, or none when the client does not run it.
 func (responsesCodec) toolNames(tool strictjson.Value) ([]string, bool) {
 	kind := textOf(tool.Raw, "type")
 	if kind == "" {
@@ -115,6 +116,11 @@ func (responsesCodec) toolNames(tool strictjson.Value) ([]string, bool) {
 		return []string{name}, true
 	case kind == "function" || kind == "custom":
 		return nil, false
+	}
+	for i := range doings {
+		if slices.Contains(doings[i].tools, kind) {
+			return []string{doings[i].name}, true
+		}
 	}
 	return nil, true
 }

@@ -192,7 +192,7 @@ func TestToolNamesOfResponses(t *testing.T) {
 		{`{"type":"function","name":"f","parameters":{},"strict":true}`, "f"},
 		{`{"type":"custom","name":"g"}`, "g"},
 		{`{"type":"namespace","name":"crm","description":"d","tools":[{"type":"function","name":"a"},{"type":"custom","name":"b"}]}`, "a b"},
-		{`{"type":"web_search"}`, ""}, {`{"type":"shell"}`, ""}, {`{"type":"mcp","server_label":"s"}`, ""},
+		{`{"type":"web_search"}`, ""}, {`{"type":"shell"}`, "shell"}, {`{"type":"mcp","server_label":"s"}`, ""},
 		{`{"type":"new","name":"n"}`, "n"},
 		{`{"type":"function"}`, "!"}, {`{"type":"function","name":1}`, "!"}, {`{"type":"namespace","name":"x"}`, "!"},
 		{`{"name":"f"}`, "!"}, {`{}`, "!"}, {`"f"`, "!"}, {`{"type":"","name":"f"}`, "!"},

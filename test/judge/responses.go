@@ -317,5 +317,14 @@ func responsesTool(c *checker, v *value) {
 				responsesTool(c, t)
 			}
 		}
+	case clientTools[v.str("type")] != "":
+		c.declared[clientTools[v.str("type")]] = true
 	}
+}
+
+// clientTools are those that the provider defines and the client runs, by type. A call
+// that cannot be told in the type of its own is one of a function of that name.
+var clientTools = map[string]string{
+	"shell": "shell", "local_shell": "local_shell", "apply_patch": "apply_patch",
+	"computer": "computer", "computer_use_preview": "computer",
 }
