@@ -44,7 +44,7 @@ func endsClean(c *checker, m *value) {
 	if content.kind == '[' && len(content.children) > 0 {
 		content = content.children[len(content.children)-1].member("text")
 	}
-	if content != nil && content.kind == '"' && content.text != strings.TrimRightFunc(content.text, unicode.IsSpace) {
+	if content != nil && content.kind == '"' && content.text != strings.TrimRightFunc(content.text, isSpace) {
 		c.complain(content, "ends with white space: final assistant content cannot end with trailing whitespace")
 	}
 }
@@ -186,7 +186,10 @@ func spoken(c *checker, v *value) {
 	}
 }
 
-func blank(s string) bool { return strings.TrimFunc(s, unicode.IsSpace) == "" }
+func blank(s string) bool { return strings.TrimFunc(s, isSpace) == "" }
+
+// isSpace has a few more signs than Unicode, as the provider does.
+func isSpace(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f }
 
 // notBlank refuses blocks of blank text that stand beside no real text. Between blocks
 // of thinking they stay: those are taken in place and order only.

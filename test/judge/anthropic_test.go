@@ -39,6 +39,7 @@ func TestAnthropic(t *testing.T) {
 		{"an empty text", say(`{"type":"text","text":""},` + text), say(text + "," + text), "", "text content blocks must be non-empty"},
 		{"an empty string", `{"role":"user","content":""}`, user, "", "text content blocks must be non-empty"},
 		{"a blank string", `{"role":"user","content":" \n"}`, `{"role":"user","content":" x "}`, "", "must contain non-whitespace text"},
+		{"a text of separators", say(`{"type":"text","text":"\u001f"}`), say(`{"type":"text","text":"\u001fx"}`), "", "must contain non-whitespace text"},
 		{"a blank text alone", say(`{"type":"text","text":" "}`), say(`{"type":"text","text":" "},` + text), "", "must contain non-whitespace text"},
 		{"a blank text beside an image", say(`{"type":"text","text":"\t"},` + image), say(text + "," + image), "", "must contain non-whitespace text"},
 		{"a blank text before thinking", answer(`{"type":"text","text":" "},{"type":"thinking","thinking":"x","signature":"x"}`), answer(`{"type":"thinking","thinking":"x","signature":"x"},{"type":"text","text":" "},{"type":"thinking","thinking":"x","signature":"x"}`), "", "must contain non-whitespace text"},

@@ -57,7 +57,7 @@ func (p *chatPairs) message(m *value) {
 		p.answer(m)
 	case "function":
 		p.object(m, need("role", anything), need("content", orNull(chatString)), need("name", toolName(64, "")))
-		if p.before.member("function_call") == nil {
+		if called := p.before.member("function_call"); called == nil || called.str("name") != m.str("name") {
 			p.complain(m, "must be a response to a preceding message with 'function_call'")
 		}
 	default:

@@ -64,6 +64,7 @@ func TestOpenAI(t *testing.T) {
 		{"a second answer", call + "," + result + "," + result, call + "," + result + "," + call + "," + result, "", "must be a response to a preceding message"},
 		{"an answer to another call", two + "," + result + "," + result, two + "," + result + "," + other, "", "answers no call"},
 		{"a function that nobody called", `{"role":"function","name":"f","content":"x"}`, answer(`"function_call":{"name":"f","arguments":"{}"}`) + `,{"role":"function","name":"f","content":null}`, "", "preceding message with 'function_call'"},
+		{"a function of another name", answer(`"function_call":{"name":"f","arguments":"{}"}`) + `,{"role":"function","name":"g","content":"x"}`, answer(`"function_call":{"name":"f","arguments":"{}"}`) + `,{"role":"function","name":"f","content":"x"}`, "", "preceding message with 'function_call'"},
 		{"a function without a name", answer(`"function_call":{"name":"f","arguments":"{}"}`) + `,{"role":"function","content":"x"}`, answer(`"function_call":{"name":"f","arguments":"{}"}`), "", "lacks name"},
 	})
 }
