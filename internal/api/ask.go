@@ -17,8 +17,8 @@ import (
 	"historyd/internal/wire"
 )
 
-// askMembers are the members of the body of a replay. Those after the first three
-// count in mode full alone, but they must be right in any.
+// askMembers are the members of the body of a replay. tools, granted and role
+// count in mode full alone, but all must be right in any.
 var askMembers = []string{"mode", "format", "max_tokens", "tools", "granted", "role", "recall", "model", "provider"}
 
 // Limits of what a replay is asked with.
@@ -187,13 +187,19 @@ func (want *ask) grant(v strictjson.Value) error {
 	return nil
 }
 
-// sum makes the shape tell this ask from those that differ in more than numbers.
+// sum makes the shape tell this ask from those that differ in more than numbers. Who
+// is asked counts in any mode: some things go only to the model that said them.
 func (want *ask) sum() {
-	if !want.full || want.tools == nil && want.granted == nil && want.role == "" && want.provider == "" && want.model == "" {
+	b, rest := []byte(nil), []string{want.provider, want.model}
+	some := want.provider != "" || want.model != ""
+	if want.full {
+		b, rest = append(b, want.tools...), append(append(rest, want.role), want.granted...)
+		some = some || want.tools != nil || want.granted != nil || want.role != ""
+	}
+	if !some {
 		return
 	}
-	b := append([]byte(nil), want.tools...)
-	for _, s := range append([]string{want.role, want.provider, want.model}, want.granted...) {
+	for _, s := range rest {
 		b = history.AppendString(append(b, ','), s)
 	}
 	want.rest = sha256.Sum256(b)

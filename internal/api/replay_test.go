@@ -223,6 +223,28 @@ func TestNoReplayIsServedFromBeforeAChange(t *testing.T) {
 	}
 }
 
+// The provider decides which citations and annotations come back, in mode text, too.
+func TestReplaysForOtherModelsAreToldApart(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	const note = `"url":"https://example.org/canary"`
+	answer := `{"type":"output_text","text":"see","annotations":[{"type":"url_citation","start_index":0,"end_index":3,` + note + `,"title":"t"}]}`
+	want(t, d.post("ann", "/v1/conversations/x/import?format=responses", `[{"type":"message","role":"user","content":"x"},{"type":"message","role":"assistant","content":[`+answer+`]}]`), 201, "")
+	for _, mode := range []string{"text", "full"} {
+		for range 2 {
+			for _, tt := range []struct {
+				target string
+				cited  bool
+			}{{``, true}, {`,"provider":"other"`, false}, {`,"model":"other"`, false}, {`,"provider":"openai"`, true}} {
+				got := d.post("ann", "/v1/conversations/x/replay", `{"format":"responses","mode":"`+mode+`"`+tt.target+`}`)
+				want(t, got, 200, "")
+				if strings.Contains(got.body, note) != tt.cited {
+					t.Errorf("mode %s%s: cited is %v, want %v: %s", mode, tt.target, !tt.cited, tt.cited, got.body)
+				}
+			}
+		}
+	}
+}
+
 func TestAClearThatFailsLeavesNoReplayInMemory(t *testing.T) {
 	d := newDaemon(t, projection.Options{})
 	for _, path := range []string{"/v1/conversations/x", "/v1/conversations"} {
