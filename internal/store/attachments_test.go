@@ -7,9 +7,11 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -320,7 +322,11 @@ func TestClearWaitsForAttachmentsThatAreRead(t *testing.T) {
 	attach(t, l, "1", data)
 	reading, goOn := make(chan struct{}), make(chan struct{})
 	var once sync.Once
+	var gone atomic.Bool
 	fsys.FailWhen(func(op crashfs.Op) error {
+		if op.Kind == "Rename" {
+			gone.Store(true)
+		}
 		if op.Kind == "ReadAt" && strings.Contains(op.Name, attachmentsName) {
 			once.Do(func() {
 				close(reading)
@@ -336,12 +342,19 @@ func TestClearWaitsForAttachmentsThatAreRead(t *testing.T) {
 		}
 	})
 	<-reading
+	s.mu.Lock()
+	files := s.open[transcriptKey{ann, "a"}].t.files
+	s.mu.Unlock()
 	cleared := make(chan error)
 	go func() { cleared <- l.Clear(t.Context()) }()
-	select {
-	case err := <-cleared:
-		t.Errorf("the clear ended while an attachment was read: %v", err)
-	default:
+	// Until the clear has come to where it waits, or went past it.
+	for files.whole.TryRLock() {
+		files.whole.RUnlock()
+		if gone.Load() {
+			t.Error("the conversation went away while an attachment was read")
+			break
+		}
+		runtime.Gosched()
 	}
 	close(goOn)
 	if err := <-cleared; err != nil {
