@@ -59,7 +59,7 @@ var table = map[string]row{
 	},
 	"internal/recall": {
 		imports: []string{"internal/history", "internal/identity", "internal/durable"},
-		modules: []string{prometheus, "github.com/modelcontextprotocol/go-sdk"},
+		modules: []string{prometheus, "github.com/modelcontextprotocol/go-sdk", "golang.org/x/text"},
 	},
 	"internal/pipeline": {
 		imports: []string{

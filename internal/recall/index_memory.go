@@ -1,0 +1,195 @@
+package recall
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+	"strings"
+
+	"historyd/internal/history"
+)
+
+// A stretch is messages of a conversation that an index covers: those in it that have text are documents.
+type stretch struct {
+	name          string
+	epoch         string
+	from, through int64
+}
+
+// A doc is a message as the index knows it.
+type doc struct {
+	stretch uint32 // index of its stretch
+	seq     int64
+	at      int64 // Unix milliseconds
+	role    uint8 // index in roleNumbers
+	ref     bool  // of kind reference
+	length  uint32
+}
+
+// postings are the places of one term, of each document in ascending order:
+//
+//	varint(number - number before)  the first one counts from -1
+//	varint(position delta << 1 | more) ...
+type postings struct {
+	data []byte
+	df   int32 // documents
+	last int32 // the newest document
+	pos  int32 // the newest position in it
+	off  int32 // of that in data
+}
+
+// A memtable is what is indexed and not written yet. Guarded by its caller's lock.
+type memtable struct {
+	stretches []stretch
+	newest    map[string]int // index of the newest stretch, by name
+	docs      []doc
+	terms     map[string]*postings
+	tokens    int64
+	text      int64 // bytes indexed
+	size      int64 // of memory, roughly
+}
+
+func newMemtable() *memtable {
+	return &memtable{newest: map[string]int{}, terms: map[string]*postings{}}
+}
+
+// What things take in memory, roughly.
+const (
+	sizeOfTerm    = 144
+	sizeOfDoc     = 40
+	sizeOfStretch = 160
+)
+
+// blockGap keeps phrases from going over the end of a block.
+const blockGap = 16
+
+// cover says that the messages from..through of a conversation are indexed.
+func (m *memtable) cover(name, epoch string, from, through int64) int {
+	if i, ok := m.newest[name]; ok && m.stretches[i].epoch == epoch && m.stretches[i].through == from-1 {
+		m.stretches[i].through = through
+		return i
+	}
+	i := len(m.stretches)
+	m.stretches = append(m.stretches, stretch{name, epoch, from, through})
+	m.newest[name] = i
+	m.size += sizeOfStretch + int64(len(name)+len(epoch))
+	return i
+}
+
+// add indexes a message, which must stand in that stretch.
+func (m *memtable) add(in int, msg *passage) {
+	d, position := int32(len(m.docs)), int32(0)
+	length := uint32(0)
+	for _, text := range msg.texts {
+		m.text += int64(len(text))
+		eachToken(text, false, func(term []byte, _, _ int) {
+			p := m.terms[string(term)]
+			if p == nil {
+				p = &postings{last: -1}
+				m.terms[string(term)] = p
+				m.size += sizeOfTerm + int64(len(term))
+			}
+			was := len(p.data)
+			p.add(d, position)
+			m.size += int64(len(p.data)-was) * 3 / 2
+			position++
+			length++
+		})
+		position += blockGap
+	}
+	if length == 0 {
+		return
+	}
+	m.tokens += int64(length)
+	m.docs = append(m.docs, doc{uint32(in), msg.seq, msg.at, msg.role, msg.ref, length})
+	m.size += sizeOfDoc
+}
+
+func (p *postings) add(d, position int32) {
+	delta := position
+	if p.df > 0 && p.last == d {
+		p.data[p.off] |= 1
+		delta -= p.pos
+	} else {
+		p.data = binary.AppendUvarint(p.data, uint64(d-p.last))
+		p.last = d
+		p.df++
+	}
+	p.off, p.pos = int32(len(p.data)), position
+	p.data = binary.AppendUvarint(p.data, uint64(delta)<<1)
+}
+
+// A passage is what of a message is indexed.
+type passage struct {
+	seq   int64
+	at    int64
+	role  uint8
+	ref   bool
+	texts []string
+}
+
+// passageOf returns what of a message is searched: its text and that of tool results. Not what was withheld, nor
+// what is for the model alone: thinking, arguments, what only a provider understands.
+func passageOf(m *history.Message) (passage, bool) {
+	role := roleNumber(m.Role)
+	if m.Rewound || role < 0 {
+		return passage{}, false
+	}
+	p := passage{seq: m.Seq, at: m.At.UnixMilli(), role: uint8(role), ref: m.Kind == history.Reference}
+	p.texts = appendTexts(nil, m.Content)
+	return p, true
+}
+
+func appendTexts(to []string, blocks []history.Block) []string {
+	for i := range blocks {
+		switch b := &blocks[i]; {
+		case b.Redacted != nil:
+		case b.Type == history.TextBlock && b.Text != "":
+			to = append(to, b.Text)
+		case b.Type == history.ToolResult:
+			to = appendTexts(to, b.Content)
+		}
+	}
+	return to
+}
+
+// The next make a memtable a source of a search.
+
+func (m *memtable) counts() (docs int, tokens int64) { return len(m.docs), m.tokens }
+
+func (m *memtable) find(term string) (termList, error) {
+	if p := m.terms[term]; p != nil {
+		return termList{p.data, int(p.df)}, nil
+	}
+	return termList{}, nil
+}
+
+func (m *memtable) expand(prefix string, visit func(termList)) error {
+	for _, term := range slices.Sorted(maps.Keys(m.terms)) {
+		if strings.HasPrefix(term, prefix) {
+			visit(termList{m.terms[term].data, int(m.terms[term].df)})
+		}
+	}
+	return nil
+}
+
+func (m *memtable) doc(i int) (doc, error) { return m.docs[i], nil }
+
+func (m *memtable) lengths() (func(i int) uint32, error) {
+	return func(i int) uint32 { return m.docs[i].length }, nil
+}
+
+func (m *memtable) stretch(i uint32) (stretch, error) { return m.stretches[i], nil }
+
+func (m *memtable) of(name string) ([]uint32, error) {
+	if _, ok := m.newest[name]; !ok {
+		return nil, nil
+	}
+	var all []uint32
+	for i := range m.stretches {
+		if m.stretches[i].name == name {
+			all = append(all, uint32(i))
+		}
+	}
+	return all, nil
+}

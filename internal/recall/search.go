@@ -1,0 +1,664 @@
+package recall
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"historyd/internal/history"
+	"historyd/internal/identity"
+)
+
+// Results are one page of a search.
+type Results struct {
+	Hits   []Hit
+	Next   string // cursor of the next page; empty on the last
+	Total  int    // an estimate of all hits
+	Behind bool   // not all of the record was searched: some of it is not indexed yet, or can't be
+}
+
+// A Hit is a message that was found. It is in the record, and not rewound, at the time of the search.
+type Hit struct {
+	Conversation string
+	Seq          int64
+	ID           string
+	Role         history.Role
+	Kind         history.Kind
+	At           time.Time
+	Score        float64 // comparable within one search only
+	Snippet      string  // of its text, on one line
+	Marks        [][2]int
+	// Marks are the words found in Snippet: code points from, included, to, excluded.
+}
+
+// The parameters of BM25.
+const (
+	bm25K1 = 1.2
+	bm25B  = 0.75
+)
+
+const (
+	maxExpansions = 256 // terms of a prefix, in one segment
+	spareHits     = 32  // ranked besides a page, for those that the record does not confirm
+)
+
+// Search finds messages of one caller. What was touched before is found: it is indexed first. When ctx has a deadline,
+// a part of the time is kept for searching what there is by then, and Results.Behind tells. Errors are ErrBadQuery,
+// ErrBadCursor, history.ErrClosed, those of ctx, and those of reading files.
+func (x *Index) Search(ctx context.Context, scope identity.Scope, q Query) (Results, error) {
+	start := time.Now()
+	res, err := x.search(ctx, scope, &q)
+	x.metrics.searched(start, &res, err)
+	return res, err
+}
+
+func (x *Index) search(ctx context.Context, scope identity.Scope, q *Query) (Results, error) {
+	units, err := q.parse()
+	if err != nil {
+		return Results{}, err
+	}
+	after, err := q.place()
+	if err != nil {
+		return Results{}, err
+	}
+	c, err := x.acquire(scope)
+	if err != nil {
+		return Results{}, err
+	}
+	defer x.release(c)
+	if err := x.await(ctx, c, q.Conversation); err != nil {
+		return Results{}, err
+	}
+	select {
+	case x.searches <- struct{}{}:
+		defer func() { <-x.searches }()
+	case <-ctx.Done():
+		return Results{}, ctx.Err()
+	}
+	f := &finder{ctx: ctx, query: q, units: units, after: after, max: q.limit() + spareHits}
+	if err := x.rank(c, f); err != nil {
+		return Results{}, err
+	}
+	return x.confirm(ctx, c, f)
+}
+
+// await has the index catch up, for as long as there is time.
+func (x *Index) await(ctx context.Context, c *caller, conversation string) error {
+	if conversation != "" {
+		x.mu.Lock()
+		c.touch(conversation)
+		x.mu.Unlock()
+	}
+	done := x.catchUp(c, conversation == "")
+	if done == nil {
+		return ctx.Err()
+	}
+	var enough <-chan time.Time
+	if d, ok := pause(ctx); ok {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		enough = t.C
+	}
+	select {
+	case <-done:
+	case <-enough:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+// A source is a part of an index: a segment or the memtable.
+type source interface {
+	counts() (docs int, tokens int64)
+	find(term string) (termList, error)
+	expand(prefix string, visit func(termList)) error
+	lengths() (func(i int) uint32, error)
+	doc(i int) (doc, error)
+	stretch(i uint32) (stretch, error)
+	of(conversation string) ([]uint32, error)
+}
+
+// A termList is the postings of one term and how many documents they are of.
+type termList struct {
+	data []byte
+	df   int
+}
+
+// A candidate is a document that may become a hit.
+type candidate struct {
+	rank
+	epoch string
+	ref   bool
+}
+
+// A finder is one search at work.
+type finder struct {
+	ctx     context.Context
+	query   *Query
+	units   []unit
+	after   *rank
+	max     int
+	weights [][]float64 // of the terms of each unit
+	average float64     // tokens of a document
+	best    candidates
+	total   int
+	room    *scores
+}
+
+// rank finds the best documents of a caller.
+func (x *Index) rank(c *caller, f *finder) error {
+	for {
+		bad, err := x.rankOnce(c, f)
+		if bad == nil {
+			return err
+		}
+		c.mu.Lock()
+		if slices.Contains(c.segments, bad) {
+			err = x.unread(c, bad, err)
+		} else {
+			err = nil
+		}
+		c.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// rankOnce returns the segment that was spoilt, if it was for that.
+func (x *Index) rankOnce(c *caller, f *finder) (*segment, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	sources := []source{c.mem}
+	at := func(i int) *segment {
+		if i == 0 {
+			return nil
+		}
+		return c.segments[i-1]
+	}
+	for _, s := range c.segments {
+		r, err := x.open(c, s)
+		if spoilt(err) {
+			return s, err
+		}
+		if err != nil {
+			return nil, err
+		}
+		defer r.close()
+		sources = append(sources, r)
+	}
+	f.best.list, f.total = f.best.list[:0], 0
+	i, err := f.weigh(sources)
+	if err == nil {
+		f.room = scoreRooms.Get().(*scores)
+		i, err = f.score(sources)
+		scoreRooms.Put(f.room)
+	}
+	if spoilt(err) {
+		return at(i), err
+	}
+	return nil, err
+}
+
+// weigh gives every term its weight, by how rare it is in all sources, and leaves out the commonest of too many words.
+// It returns the number of the source that an error is of.
+func (f *finder) weigh(sources []source) (int, error) {
+	docs, tokens := 0, int64(0)
+	for _, s := range sources {
+		n, t := s.counts()
+		docs, tokens = docs+n, tokens+t
+	}
+	f.average = max(1, float64(tokens)/float64(max(1, docs)))
+	f.weights = make([][]float64, len(f.units))
+	for i := range f.units {
+		u := &f.units[i]
+		f.weights[i] = make([]float64, len(u.terms))
+		for j, term := range u.terms {
+			df := 0
+			for k, s := range sources {
+				err := f.each(s, u, term, func(l termList) { df += l.df })
+				if err != nil {
+					return k, err
+				}
+			}
+			n := float64(min(df, docs))
+			f.weights[i][j] = math.Log(1 + (float64(docs)-n+0.5)/(n+0.5))
+		}
+	}
+	f.fewer()
+	return 0, nil
+}
+
+// fewer leaves the rarest of too many optional words.
+func (f *finder) fewer() {
+	var optional []int
+	for i := range f.units {
+		if u := &f.units[i]; !u.must && !u.not {
+			optional = append(optional, i)
+		}
+	}
+	if len(optional) <= maxScored {
+		return
+	}
+	heaviest := func(i int) float64 { return slices.Max(f.weights[i]) }
+	slices.SortStableFunc(optional, func(a, b int) int { return cmp.Compare(heaviest(b), heaviest(a)) })
+	drop := map[int]bool{}
+	for _, i := range optional[maxScored:] {
+		drop[i] = true
+	}
+	var units []unit
+	var weights [][]float64
+	for i := range f.units {
+		if !drop[i] {
+			units, weights = append(units, f.units[i]), append(weights, f.weights[i])
+		}
+	}
+	f.units, f.weights = units, weights
+}
+
+// each visits the postings of a unit's term in a source.
+func (f *finder) each(s source, u *unit, term string, visit func(termList)) error {
+	if err := f.ctx.Err(); err != nil {
+		return err
+	}
+	if !u.prefix {
+		l, err := s.find(term)
+		if err == nil && l.df > 0 {
+			visit(l)
+		}
+		return err
+	}
+	return s.expand(term, visit)
+}
+
+// scores are what is known of the documents of one source while it is searched.
+type scores struct {
+	score []float64
+	hits  []uint8 // units that had to be there and were, in their order
+	out   []bool
+	times []uint16 // that a prefix was met
+}
+
+var scoreRooms = sync.Pool{New: func() any { return &scores{} }}
+
+func (s *scores) reset(n int) {
+	s.score = append(s.score[:0], make([]float64, n)...)
+	s.hits = append(s.hits[:0], make([]uint8, n)...)
+	s.out = append(s.out[:0], make([]bool, n)...)
+}
+
+// score ranks the documents of all sources.
+func (f *finder) score(sources []source) (int, error) {
+	for i, s := range sources {
+		if err := f.source(s); err != nil {
+			return i, err
+		}
+	}
+	return 0, nil
+}
+
+func (f *finder) source(s source) error {
+	n, _ := s.counts()
+	var within []uint32
+	if f.query.Conversation != "" {
+		var err error
+		if within, err = s.of(f.query.Conversation); err != nil || len(within) == 0 {
+			return err
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	length, err := s.lengths()
+	if err != nil {
+		return err
+	}
+	f.room.reset(n)
+	must := uint8(0)
+	for i := range f.units {
+		u := &f.units[i]
+		if err := f.unit(s, u, f.weights[i], length, must); err != nil {
+			return err
+		}
+		if u.must {
+			must++
+		}
+	}
+	return f.choose(s, within, must)
+}
+
+// unit adds what one unit says of the documents of a source; must is how many units before it had to be there.
+func (f *finder) unit(s source, u *unit, weights []float64, length func(int) uint32, must uint8) error {
+	room := f.room
+	norm := func(d int, times float64) float64 {
+		return times * (bm25K1 + 1) / (times + bm25K1*(1-bm25B+bm25B*float64(length(d))/f.average))
+	}
+	if len(u.terms) > 1 && (u.must || u.not) {
+		sum := 0.0
+		for _, w := range weights {
+			sum += w
+		}
+		return f.phrase(s, u, func(d, times int) { room.note(u, d, must, sum*norm(d, float64(times))) })
+	}
+	for i, term := range u.terms {
+		var bad error
+		if u.prefix {
+			bad = f.prefix(s, u, term, func(d, times int) { room.note(u, d, must, weights[i]*norm(d, float64(times))) })
+		} else {
+			var l termList
+			if l, bad = s.find(term); bad == nil {
+				bad = eachDoc(l.data, len(room.score), func(d, times int) { room.note(u, d, must, weights[i]*norm(d, float64(times))) })
+			}
+		}
+		if bad != nil {
+			return bad
+		}
+		if err := f.ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *scores) note(u *unit, d int, must uint8, score float64) {
+	switch {
+	case u.not:
+		r.out[d] = true
+	case !u.must:
+		r.score[d] += score
+	case r.hits[d] == must:
+		r.hits[d]++
+		r.score[d] += score
+	}
+}
+
+// prefix visits the documents with any of the terms that begin so, as if they were one.
+func (f *finder) prefix(s source, u *unit, term string, visit func(d, times int)) error {
+	room := f.room
+	room.times = append(room.times[:0], make([]uint16, len(room.score))...)
+	left := maxExpansions
+	var bad error
+	err := f.each(s, u, term, func(l termList) {
+		if left--; left < 0 && !u.not && !u.must {
+			return
+		}
+		bad = cmp.Or(bad, eachDoc(l.data, len(room.times), func(d, times int) {
+			room.times[d] = uint16(min(int(room.times[d])+times, math.MaxUint16))
+		}))
+	})
+	for d, times := range room.times {
+		if times > 0 {
+			visit(d, int(times))
+		}
+	}
+	return cmp.Or(err, bad)
+}
+
+// eachDoc visits the documents of a list, all of them below n.
+func eachDoc(data []byte, n int, visit func(d, times int)) error {
+	d := -1
+	for len(data) > 0 {
+		c := scan{b: data}
+		d += int(c.uvarint())
+		if c.bad || d < 0 || d >= n {
+			return errTorn
+		}
+		data = c.b
+		times, i := 1, 0
+		for begin, more := true, false; ; i++ {
+			if i == len(data) {
+				return errTorn
+			}
+			if begin {
+				more = data[i]&1 != 0
+			}
+			if begin = data[i] < 0x80; begin {
+				if !more {
+					break
+				}
+				times++
+			}
+		}
+		data = data[i+1:]
+		visit(d, times)
+	}
+	return nil
+}
+
+// phrase visits the documents in which the terms of a unit stand as in the query.
+func (f *finder) phrase(s source, u *unit, visit func(d, times int)) error {
+	var starts map[int][]int32 // where the phrase may begin, by document
+	for i, term := range u.terms {
+		l, err := s.find(term)
+		if err != nil {
+			return err
+		}
+		next := map[int][]int32{}
+		err = eachPlace(l.data, len(f.room.score), func(d int) bool { return i == 0 || starts[d] != nil }, func(d int, at []int32) {
+			var kept []int32
+			for _, p := range at {
+				begin := p - u.places[i]
+				if i == 0 {
+					kept = append(kept, begin)
+				} else if _, ok := slices.BinarySearch(starts[d], begin); ok {
+					kept = append(kept, begin)
+				}
+			}
+			if len(kept) > 0 {
+				next[d] = kept
+			}
+		})
+		if err != nil {
+			return err
+		}
+		if starts = next; len(starts) == 0 {
+			return nil
+		}
+		if err := f.ctx.Err(); err != nil {
+			return err
+		}
+	}
+	for d, at := range starts {
+		visit(d, len(at))
+	}
+	return nil
+}
+
+// eachPlace visits the documents of a list that are wanted, with the positions in each.
+func eachPlace(data []byte, n int, want func(d int) bool, visit func(d int, at []int32)) error {
+	d := -1
+	var at []int32
+	for c := (scan{b: data}); c.more(); {
+		d += int(c.uvarint())
+		if c.bad || d < 0 || d >= n {
+			return errTorn
+		}
+		at = at[:0]
+		position := int32(0)
+		for {
+			v := c.uvarint()
+			if c.bad {
+				return errTorn
+			}
+			position += int32(v >> 1)
+			at = append(at, position)
+			if v&1 == 0 {
+				break
+			}
+		}
+		if want(d) {
+			visit(d, at)
+		}
+	}
+	return nil
+}
+
+// choose keeps the best of the documents that were scored.
+func (f *finder) choose(s source, within []uint32, must uint8) error {
+	q, room := f.query, f.room
+	filtered := within != nil || q.Role != "" || !q.After.IsZero() || !q.Before.IsZero() || q.AfterSeq > 0 || q.BeforeSeq > 0
+	newest := q.Sort == Newest
+	for i, score := range room.score {
+		if score <= 0 || room.out[i] || room.hits[i] != must {
+			continue
+		}
+		if !filtered && !newest && f.after == nil && len(f.best.list) >= f.max && score < f.best.list[0].score {
+			f.total++
+			continue
+		}
+		d, err := s.doc(i)
+		if err != nil {
+			return err
+		}
+		if filtered && !f.passes(d, within) {
+			continue
+		}
+		f.total++
+		e, err := s.stretch(d.stretch)
+		if err != nil {
+			return err
+		}
+		f.offer(candidate{rank{score, d.at, e.name, d.seq}, e.epoch, d.ref}, newest)
+	}
+	return nil
+}
+
+func (f *finder) passes(d doc, within []uint32) bool {
+	q := f.query
+	switch {
+	case within != nil && !slices.Contains(within, d.stretch),
+		q.Role != "" && (int(d.role) >= len(roleNumbers) || string(roleNumbers[d.role]) != q.Role),
+		!q.After.IsZero() && d.at <= q.After.UnixMilli(),
+		!q.Before.IsZero() && d.at >= q.Before.UnixMilli(),
+		q.AfterSeq > 0 && d.seq <= q.AfterSeq,
+		q.BeforeSeq > 0 && d.seq >= q.BeforeSeq:
+		return false
+	}
+	return true
+}
+
+// offer takes a candidate if it is behind the cursor and among the best so far.
+func (f *finder) offer(c candidate, newest bool) {
+	if f.after != nil && !f.after.before(c.rank, newest) {
+		return
+	}
+	f.best.newest = newest
+	if len(f.best.list) >= f.max && !c.before(f.best.list[0].rank, newest) {
+		return
+	}
+	kind := history.Person
+	if c.ref {
+		kind = history.Reference
+	}
+	if f.query.Exclude != nil && f.query.Exclude(c.name, c.seq, kind) {
+		f.total--
+		return
+	}
+	heap.Push(&f.best, c)
+	if len(f.best.list) > f.max {
+		heap.Pop(&f.best)
+	}
+}
+
+// confirm makes hits of candidates by reading them from the record. Those that are not there any more are left out,
+// and their conversations read again.
+func (x *Index) confirm(ctx context.Context, c *caller, f *finder) (Results, error) {
+	slices.SortFunc(f.best.list, func(a, b candidate) int {
+		if a.before(b.rank, f.best.newest) {
+			return -1
+		}
+		return 1
+	})
+	res := Results{Total: f.total, Behind: x.incomplete(c)}
+	views := map[string]history.View{}
+	defer func() {
+		for _, v := range views {
+			v.Close()
+		}
+	}()
+	marker := f.marker()
+	for i, cand := range f.best.list {
+		if len(res.Hits) == f.query.limit() {
+			res.Next = f.query.cursor(f.best.list[i-1].rank)
+			break
+		}
+		view := views[cand.name]
+		if view == nil {
+			v, err := x.record.Log(c.scope, cand.name).View(ctx)
+			if err := cmp.Or(ctx.Err(), err); err != nil {
+				if ctx.Err() != nil || errors.Is(err, history.ErrClosed) {
+					return Results{}, err
+				}
+				res.Behind = true // It is in the index, and can't be read now.
+				continue
+			}
+			views[cand.name], view = v, v
+		}
+		hit, ok := confirmed(view, cand)
+		if !ok {
+			res.Total--
+			if view.State().Epoch != cand.epoch {
+				x.fellBehind(c, []string{cand.name}, false)
+			}
+			continue
+		}
+		hit.Snippet, hit.Marks = marker.snippet(hit.texts)
+		res.Hits = append(res.Hits, hit.Hit)
+	}
+	if len(f.best.list) == f.max && res.Next == "" {
+		res.Next = f.query.cursor(f.best.list[f.max-1].rank)
+	}
+	res.Total = max(res.Total, len(res.Hits))
+	return res, ctx.Err()
+}
+
+type confirmedHit struct {
+	Hit
+	texts []string
+}
+
+// confirmed returns the message of a candidate as the record has it now; false when it is no part of the conversation
+// any more.
+func confirmed(view history.View, c candidate) (confirmedHit, bool) {
+	if view.State().Epoch != c.epoch {
+		return confirmedHit{}, false
+	}
+	for rec, err := range view.Records(c.seq, c.seq) {
+		if err != nil {
+			break
+		}
+		m, err := rec.Message()
+		if err != nil {
+			break
+		}
+		p, ok := passageOf(&m)
+		if !ok {
+			break
+		}
+		return confirmedHit{Hit{
+			Conversation: c.name, Seq: c.seq, ID: m.ID, Role: m.Role, Kind: m.Kind, At: m.At, Score: c.score,
+		}, p.texts}, true
+	}
+	return confirmedHit{}, false
+}
+
+// candidates is a heap with the last in the order on top.
+type candidates struct {
+	list   []candidate
+	newest bool
+}
+
+func (h *candidates) Len() int           { return len(h.list) }
+func (h *candidates) Less(i, j int) bool { return h.list[j].before(h.list[i].rank, h.newest) }
+func (h *candidates) Swap(i, j int)      { h.list[i], h.list[j] = h.list[j], h.list[i] }
+func (h *candidates) Push(c any)         { h.list = append(h.list, c.(candidate)) }
+func (h *candidates) Pop() any {
+	last := h.list[len(h.list)-1]
+	h.list = h.list[:len(h.list)-1]
+	return last
+}
