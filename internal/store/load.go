@@ -319,10 +319,12 @@ func (t *transcript) loadSummary(snap *snapshot) error {
 		if before == nil {
 			break
 		}
+		snap.totals.OutMessages += snap.rewound.count(before.Totals.FoldedSeq+1, snap.totals.FoldedSeq)
 		snap.totals.Fold, snap.totals.FoldedSeq, snap.totals.FoldedTurns =
 			before.Totals.Fold, before.Totals.FoldedSeq, before.Totals.FoldedTurns
 	}
 	if snap.summary == nil {
+		snap.totals.OutMessages += snap.rewound.count(1, snap.totals.FoldedSeq)
 		snap.totals.Fold, snap.totals.FoldedSeq, snap.totals.FoldedTurns = place{}, 0, 0
 	}
 	return nil

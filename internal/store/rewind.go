@@ -239,7 +239,8 @@ func (s *standpoint) move(m *history.Message, by int64) {
 
 // windowOf counts what a record of last messages has in its window.
 func windowOf(t *totals, last int64) history.Window {
-	return history.Window{Turns: t.Turns - t.FoldedTurns - t.OutTurns, Messages: last - t.FoldedSeq - t.OutMessages}
+	// Where lines are missing the counts may not go together.
+	return history.Window{Turns: max(0, t.Turns-t.FoldedTurns-t.OutTurns), Messages: max(0, last-t.FoldedSeq-t.OutMessages)}
 }
 
 func spansOf(r *rewinding) (spans rewound) {
@@ -254,6 +255,7 @@ func spansOf(r *rewinding) (spans rewound) {
 func (t *transcript) loadRewound(snap *snapshot) error {
 	var back []*commit // newest first
 	var known rewound
+	missed := false
 	for at := snap.totals.Rewound; !at.none(); {
 		c, err := t.commitAt(at)
 		if err != nil {
@@ -262,6 +264,7 @@ func (t *transcript) loadRewound(snap *snapshot) error {
 		if c == nil || c.Rewind == nil {
 			// The line is damaged: go on from the nearest one before it.
 			t.tellDamage(at, 0, 0)
+			missed = true
 			c, err = t.commitBefore(snap, at)
 			if err != nil {
 				return err
@@ -283,5 +286,8 @@ func (t *transcript) loadRewound(snap *snapshot) error {
 		known = known.through(c.Rewind.Through, c.Last)
 	}
 	snap.rewound, snap.rewinds = known, len(back)
+	if missed { // what stands again is in the window
+		snap.totals.OutMessages = known.count(snap.totals.FoldedSeq+1, snap.last)
+	}
 	return nil
 }
