@@ -1,0 +1,49 @@
+package recall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"historyd/internal/history"
+)
+
+// local asks the search over the caller's own record.
+type local struct {
+	search Searcher
+	floor  float64
+}
+
+func (*local) name() string { return localName }
+func (*local) close()       {}
+
+func (l *local) find(ctx context.Context, ask Ask, limit int) ([]found, error) {
+	// More than the limit, because some may say the same.
+	res, err := l.search.Search(ctx, ask.Scope, Query{Text: ask.Query, Plain: true, Limit: 2 * limit, Exclude: ask.atHand})
+	switch {
+	case errors.Is(err, ErrBadQuery): // there is no word in it
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	var hits []found
+	for _, h := range res.Hits {
+		if h.Score < l.floor*res.Hits[0].Score {
+			break
+		}
+		hits = append(hits, found{
+			title:        fmt.Sprintf("%s #%d, %s, %s", h.Conversation, h.Seq, h.Role, h.At.UTC().Format("2006-01-02")),
+			body:         h.Snippet,
+			conversation: h.Conversation,
+			seq:          h.Seq,
+			score:        h.Score,
+		})
+	}
+	return hits, nil
+}
+
+// atHand reports whether a message is no news: it stands in the window, or it was put in by software, as recalled
+// notes are. So a block is never found again and framed a second time.
+func (a Ask) atHand(conversation string, seq int64, kind history.Kind) bool {
+	return kind == history.Reference || conversation == a.Conversation && seq > a.Through
+}

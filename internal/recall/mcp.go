@@ -1,0 +1,165 @@
+package recall
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// mcpServer asks one tool of an MCP server.
+type mcpServer struct {
+	Server
+	link *link
+}
+
+// newMCPServer checks s and makes a retriever of it. Errors name the field below mcp[i].
+func newMCPServer(s Server, deadline time.Duration) (*mcpServer, error) {
+	if err := s.preset(); err != nil {
+		return nil, err
+	}
+	s.Timeout = cmp.Or(s.Timeout, deadline)
+	switch {
+	case s.Tool == "":
+		return nil, errors.New("tool: must be given")
+	case s.Scoped != "" && s.Scoped != "workspace":
+		return nil, errors.New(`scoped: must be "workspace"`)
+	case s.Scoped == "" && !s.Shared:
+		return nil, errors.New("shared: must be true when the server's answers are for every caller, else give scoped: workspace")
+	case s.Scoped != "" && s.Shared:
+		return nil, errors.New("shared: not together with scoped")
+	case s.Timeout < 0:
+		return nil, errors.New("timeout: must not be negative")
+	case (s.URL == "") == (len(s.Command) == 0):
+		return nil, errors.New("url: either url or command must be given")
+	}
+	if err := s.checkArguments(); err != nil {
+		return nil, err
+	}
+	dial := s.child
+	if s.URL != "" {
+		if err := s.checkURL(); err != nil {
+			return nil, err
+		}
+		dial = s.stream
+	} else if s.TokenFile != "" {
+		return nil, errors.New("token_file: is for url")
+	} else if s.Command[0] == "" {
+		return nil, errors.New("command: must begin with a program")
+	}
+	return &mcpServer{Server: s, link: newLink(dial)}, nil
+}
+
+func (s *Server) checkURL() error {
+	u, err := url.Parse(s.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.Fragment != "" {
+		return errors.New("url: must be http or https, with a host, and without a user or a fragment")
+	}
+	if s.TokenFile == "" {
+		return nil
+	}
+	if ip := net.ParseIP(u.Hostname()); u.Scheme == "http" && u.Hostname() != "localhost" && !ip.IsLoopback() {
+		return errors.New("url: must be https elsewhere than on the loopback when there is a token_file")
+	}
+	if _, err := readToken(s.TokenFile); err != nil {
+		return fmt.Errorf("token_file: %w", err)
+	}
+	return nil
+}
+
+// readToken's errors hold the path at most.
+func readToken(name string) (string, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(text))
+	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", errors.New("must hold one token of printable ASCII")
+	}
+	return token, nil
+}
+
+func (s *mcpServer) name() string { return s.Name }
+func (s *mcpServer) close()       { s.link.close() }
+
+func (s *mcpServer) find(ctx context.Context, ask Ask, limit int) ([]found, error) {
+	if s.Scoped != "" && ask.Workspace == "" {
+		// Servers take an empty workspace for all of them.
+		return nil, errNotConfigured
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.Timeout, errLate)
+	defer cancel()
+	args := places{ask.Query, limit, ask.Workspace}.fill(s.Arguments)
+	res, err := s.link.call(ctx, s.Tool, args)
+	if err != nil {
+		return nil, err
+	}
+	if res.IsError || res.NeedsInput() {
+		return nil, errToolFailed
+	}
+	workspace := ""
+	if s.Scoped != "" {
+		workspace = ask.Workspace
+	}
+	return shapes{workspace, s.MinScore}.hits(res), nil
+}
+
+// What a connection may hold in memory, and how long ending one may take.
+const (
+	maxResponse = 4 << 20
+	endPatience = 500 * time.Millisecond
+)
+
+// child makes a transport to a new child process. The child is the first of a group of its own, and gets no more of our
+// environment than programs need to run: no secret, no socket of systemd's.
+func (s *Server) child() (mcp.Transport, func()) {
+	cmd := exec.Command(s.Command[0], s.Command[1:]...)
+	cmd.Env = []string{}
+	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR", "TZ", "USER"} {
+		if v, ok := os.LookupEnv(name); ok {
+			cmd.Env = append(cmd.Env, name+"="+v)
+		}
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// Grandchildren may hold the pipes open.
+	cmd.WaitDelay = endPatience
+	end := func() {
+		if cmd.Process != nil {
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		}
+	}
+	return &mcp.CommandTransport{Command: cmd, TerminateDuration: endPatience}, end
+}
+
+// stream makes a transport to the URL, with connections of its own.
+func (s *Server) stream() (mcp.Transport, func()) {
+	base := &http.Transport{
+		ForceAttemptHTTP2:      true,
+		MaxIdleConnsPerHost:    maxCalls,
+		IdleConnTimeout:        time.Minute,
+		MaxResponseHeaderBytes: 64 << 10,
+		TLSHandshakeTimeout:    connectPatience,
+	}
+	client := &http.Client{
+		Transport: &guarded{base, s.TokenFile},
+		// A redirection would send the query to somebody who was not configured.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return &mcp.StreamableClientTransport{
+		Endpoint: s.URL, HTTPClient: client,
+		// Nothing that the server says by itself is wanted, and a broken stream of it would end the session.
+		DisableStandaloneSSE: true, MaxRetries: -1,
+		MaxEventSize: maxResponse,
+	}, base.CloseIdleConnections
+}
