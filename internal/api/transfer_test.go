@@ -144,6 +144,42 @@ func TestFaultsOfADocumentAreToldAtOnce(t *testing.T) {
 	}
 }
 
+func TestADocumentWithoutMessagesMakesNoConversation(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	const native, orphan = `{"version":1,"type":"historyd.history","messages":[]}`, `{"version":1,"type":"historyd.history","messages":[{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"x"}]}]}`
+	for _, tt := range []struct{ query, body string }{
+		{"", native}, {"format=openai", "[]"}, {"format=anthropic", `{"messages":[]}`}, {"format=responses", "[]"}, {"format=gemini", `{"contents":[]}`}, {"repair=true", orphan},
+	} {
+		for _, mode := range []string{"create", "append", "replace"} {
+			got := d.post("ann", importToX+"?mode="+mode+"&"+tt.query, tt.body)
+			if mode == "replace" {
+				want(t, got, 422, "invalid_history")
+				if told := got.problem(t).Errors; len(told) != 1 || told[0].Path != "messages" || !strings.Contains(told[0].Detail, "clear the conversation") {
+					t.Errorf("%s: %s", tt.query, got.body)
+				}
+			} else {
+				want(t, got, 201, "")
+				if r := as[importReply](t, got); r.Imported != 0 || r.LastSeq != 0 || (len(r.Repaired) == 1) != (tt.body == orphan) || got.header.Get("ETag") != `"0-0"` {
+					t.Errorf("%s %s: %s %s", mode, tt.query, got.body, got.header)
+				}
+			}
+			want(t, d.get("ann", "/v1/conversations/x"), 404, "not_found")
+		}
+	}
+	d.say("ann", "x", "there")
+	etag := d.get("ann", "/v1/conversations/x").header.Get("ETag")
+	got := d.post("ann", importToX+"?mode=append", native)
+	want(t, got, 201, "")
+	if r := as[importReply](t, got); r.LastSeq != 2 || got.header.Get("ETag") != etag {
+		t.Errorf("append to what is there: %s %s, want %s", got.body, got.header, etag)
+	}
+	want(t, d.post("ann", importToX+"?mode=create", native), 409, "conversation_not_empty")
+	want(t, d.post("ann", importToX+"?mode=replace", native), 422, "invalid_history")
+	if now := d.get("ann", "/v1/conversations/x").header.Get("ETag"); now != etag {
+		t.Errorf("ETag %s, want %s", now, etag)
+	}
+}
+
 func TestAnImportKeepsWhatTheFileSaysAndNobodysScope(t *testing.T) {
 	d := newDaemon(t, projection.Options{})
 	body := `{"version":1,"type":"historyd.history","conversation":"another","created_at":"2020-01-02T03:04:05.000006Z","messages":[

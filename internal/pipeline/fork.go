@@ -16,8 +16,8 @@ import (
 // and say of what they are copies; all else about them is as it was, attachments
 // included. What is stored has passed projection, and passes it no second time.
 //
-// It is whole or not at all. history.ErrNotFound when there is nothing to fork,
-// ErrNoSuchMessage when the seq is none of its record, ErrNotEmpty when the new
+// It is whole or not at all. history.ErrNotFound when there is nothing to fork, or all
+// of it is rewound, ErrNoSuchMessage when the seq is none of its record, ErrNotEmpty when the new
 // conversation has messages already, as a fork to itself has.
 func (p *Pipeline) Fork(ctx context.Context, from, to Conversation, through int64) (history.Receipt, error) {
 	receipt, err := p.fork(ctx, from, to, through)
@@ -72,6 +72,7 @@ type copying struct {
 
 func (f *copying) messages(ctx context.Context, through int64) iter.Seq2[history.Message, error] {
 	return func(yield func(history.Message, error) bool) {
+		none := true
 		for r, err := range f.view.Records(1, through) {
 			if err == nil {
 				err = ctx.Err()
@@ -88,9 +89,13 @@ func (f *copying) messages(ctx context.Context, through int64) iter.Seq2[history
 				continue
 			}
 			f.tally.message(int64(len(r.JSON)))
+			none = false
 			if !yield(m, nil) {
 				return
 			}
+		}
+		if none {
+			yield(history.Message{}, fmt.Errorf("all is rewound: %w", history.ErrNotFound))
 		}
 	}
 }

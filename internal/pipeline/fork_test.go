@@ -21,6 +21,28 @@ func (b *bench) fork(from, to Conversation, through int64) history.Receipt {
 	return r
 }
 
+// tree returns the names of all directories and files.
+func (b *bench) tree() []string {
+	b.t.Helper()
+	var names []string
+	var walk func(dir string)
+	walk = func(dir string) {
+		entries, err := b.disk.ReadDir(dir)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		for _, e := range entries {
+			name := strings.TrimPrefix(dir+"/"+e.Name, "./")
+			names = append(names, name)
+			if e.Dir {
+				walk(name)
+			}
+		}
+	}
+	walk(".")
+	return names
+}
+
 func TestAForkIsACopy(t *testing.T) {
 	b := newBench(t, projection.Options{Tools: []projection.Rule{{Match: "wallet", Category: "wallet"}}})
 	ann := conversation(t, "ann")
@@ -99,8 +121,14 @@ func TestAForkLeavesOutWhatWasRewound(t *testing.T) {
 	if _, err := b.Rewind(context.Background(), ann, 0, nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.fork(ann, Conversation{ann.Scope, "empty"}, 0); got.Added != 0 {
-		t.Errorf("a fork of nothing: %+v", got)
+	before := b.tree()
+	for _, through := range []int64{0, 3} {
+		if _, err := b.Fork(context.Background(), ann, Conversation{ann.Scope, "empty"}, through); !errors.Is(err, history.ErrNotFound) {
+			t.Errorf("a fork of nothing: %v", err)
+		}
+	}
+	if got := b.tree(); !slices.Equal(got, before) {
+		t.Errorf("a fork of nothing leaves %q, there was %q", got, before)
 	}
 }
 

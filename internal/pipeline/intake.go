@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -122,14 +123,31 @@ func (in *intake) messages(ctx context.Context) iter.Seq2[history.Message, error
 		if !in.flush(yield) {
 			return
 		}
-		if in.faulty() {
+		nothing := in.nothing()
+		if in.faulty() || nothing != nil {
 			err := in.bring(ctx, func(history.Attachment) bool { return true })
-			if err == nil {
+			if err == nil && in.faulty() {
 				err = in.err()
 			}
-			yield(history.Message{}, err)
+			yield(history.Message{}, cmp.Or(err, nothing))
 		}
 	}
+}
+
+// errNothing ends an import of nothing to a conversation that is not there: it makes none.
+var errNothing = errors.New("nothing to import")
+
+// nothing is errNothing, or nil when there is something to do. To put nothing in the
+// place of a conversation is a fault.
+func (in *intake) nothing() error {
+	switch {
+	case in.handed > 0 || in.faulty():
+	case in.doc.Mode == history.Replace:
+		in.faults.Add("messages", history.CodeInvalidMessage, -1, "the document has no messages to put in the place of others: to have none, clear the conversation")
+	case in.view == nil || !in.view.State().Exists():
+		return errNothing
+	}
+	return nil
 }
 
 // take adds a message to the part, and is false when nobody wants more.

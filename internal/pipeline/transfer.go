@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -70,6 +71,9 @@ type Repaired struct {
 // how many like it came before, so that the same document, or a longer one of the
 // same beginning, adds only what is new.
 //
+// A document without messages adds nothing, and makes no conversation of none; that it
+// should replace one is a fault.
+//
 // The document is taken in parts: what is held of it does not grow with its length,
 // but for 16 bytes an id or a message without one, and 32 an attachment.
 func (p *Pipeline) Import(ctx context.Context, c Conversation, d Document) (Imported, error) {
@@ -102,6 +106,11 @@ func (p *Pipeline) load(ctx context.Context, c Conversation, d Document) (Import
 		Note:        in.note,
 		Fold:        p.compactor,
 	})
+	if errors.Is(err, errNothing) {
+		state, serr := log.State(ctx)
+		receipt, err = history.Receipt{Epoch: state.Epoch, LastSeq: state.LastSeq}, serr
+		in.note(nil)
+	}
 	if err != nil {
 		return Imported{}, fmt.Errorf("import: %w", err)
 	}

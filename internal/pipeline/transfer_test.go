@@ -264,3 +264,32 @@ func TestExportOfNothingIsNotFound(t *testing.T) {
 		t.Errorf("Export: %v", err)
 	}
 }
+
+func TestAnImportOfNothingLeavesNothing(t *testing.T) {
+	b := newBench(t, projection.Options{})
+	ann, ctx := conversation(t, "ann"), context.Background()
+	b.record(ann, Turn{Messages: []history.Message{said(history.User, "hi")}})
+	before := b.tree()
+	unnamed := &listed{attachments: []history.Attachment{{Name: history.AttachmentName([]byte("x")), Data: []byte("x")}}}
+	for name, source := range map[string]*listed{"none": list(), "repaired": list(answers("c", "x")), "attachment": unnamed} {
+		for _, mode := range []history.ImportMode{history.Create, history.Extend, history.Replace} {
+			for _, key := range []string{"", "k"} {
+				done, err := b.Import(ctx, Conversation{ann.Scope, name}, Document{Source: source, Mode: mode, Repair: true, Key: key})
+				var faults *history.Faults
+				if refused := errors.As(err, &faults); refused != (mode == history.Replace) || !refused && err != nil || done.Added != 0 {
+					t.Errorf("%s, %s: %+v, %v", name, mode, done, err)
+				}
+			}
+		}
+		if st, err := b.State(ctx, Conversation{ann.Scope, name}); err != nil || st.Exists() {
+			t.Errorf("State = %+v, %v", st, err)
+		}
+	}
+	if got := b.tree(); !slices.Equal(got, before) {
+		t.Errorf("left %q, there was %q", got, before)
+	}
+	b.restart(projection.Options{})
+	if got := b.tree(); !slices.Equal(got, before) {
+		t.Errorf("after a restart %q, there was %q", got, before)
+	}
+}
