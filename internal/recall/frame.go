@@ -109,6 +109,9 @@ func tidy(s string, limit int) string {
 			last = b[len(b)-1]
 		}
 		switch {
+		case r > ' ' && r <= '~':
+			marks = 0
+			b = append(b, byte(r))
 		case r >= '\n' && r <= '\r' || r == '\u0085' || unicode.In(r, unicode.Zl, unicode.Zp):
 			if last == ' ' {
 				b = b[:len(b)-1]
@@ -117,7 +120,7 @@ func tidy(s string, limit int) string {
 				b = append(b, '\n')
 			}
 			marks = 0
-		case r == '\t' || unicode.Is(unicode.Zs, r):
+		case r == ' ' || r == '\t' || unicode.Is(unicode.Zs, r):
 			if last != ' ' && last != '\n' {
 				b = append(b, ' ')
 			}
