@@ -12,6 +12,7 @@ import (
 	"historyd/internal/history"
 	"historyd/internal/identity"
 	"historyd/internal/pipeline"
+	"historyd/internal/projection"
 	"historyd/internal/wire"
 )
 
@@ -92,6 +93,7 @@ func (s *server) replay(x *exchange, r *http.Request, c pipeline.Conversation, w
 	ask := pipeline.Ask{
 		Full: want.full, Inline: want.format != wire.Native, MaxTokens: want.maxTokens,
 		Tools: want.toolNames, Granted: want.granted, Role: want.role,
+		ToolTokens: projection.EstimateJSON(want.tools),
 	}
 	rep, err := s.pipeline.Replay(ctx, c, ask)
 	if errors.Is(err, history.ErrGone) {
@@ -216,7 +218,7 @@ func appendReport(dst []byte, r *pipeline.Report, shown *wire.Shown) []byte {
 		member string
 		n      int64
 	}{
-		{`,"dropped_turns":`, r.DroppedTurns}, {`,"dropped_blank":`, r.DroppedBlank},
+		{`,"dropped_turns":`, r.DroppedTurns}, {`,"dropped_messages":`, r.DroppedMessages}, {`,"dropped_blank":`, r.DroppedBlank},
 		{`,"provider_errors":`, r.ProviderErrors}, {`,"synthetic_results":`, r.SyntheticResults},
 		{`,"moved_results":`, r.MovedResults}, {`,"dropped_orphans":`, r.DroppedOrphans},
 		{`,"dropped_duplicates":`, r.DroppedDuplicates}, {`,"merged_calls":`, r.MergedCalls},

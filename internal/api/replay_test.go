@@ -174,10 +174,10 @@ func TestABudgetIsReported(t *testing.T) {
 	}
 	all := as[replayBody](t, d.get("ann", replayOfX))
 	some := as[replayBody](t, d.get("ann", fmt.Sprintf("%s?max_tokens=%d", replayOfX, all.EstimatedTokens-1)))
-	if string(some.Report) != `{"dropped_turns":1}` || len(some.Messages) != 8 || some.ThroughSeq != 10 {
+	if string(some.Report) != `{"dropped_turns":2,"dropped_messages":4}` || len(some.Messages) != 6 || some.ThroughSeq != 10 {
 		t.Errorf("report %s, %d messages", some.Report, len(some.Messages))
 	}
-	if least := as[replayBody](t, d.get("ann", replayOfX+"?max_tokens=1")); string(least.Report) != `{"dropped_turns":4,"over_budget":true}` || len(least.Messages) != 2 {
+	if least := as[replayBody](t, d.get("ann", replayOfX+"?max_tokens=1")); string(least.Report) != `{"dropped_turns":4,"dropped_messages":8,"over_budget":true}` || len(least.Messages) != 2 {
 		t.Errorf("report %s", least.Report)
 	}
 }

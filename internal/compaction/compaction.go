@@ -94,6 +94,9 @@ func (c *Compactor) count(reg prometheus.Registerer) {
 	})
 }
 
+// KeepVerbatimTurns is how many turns a fold leaves in the window.
+func (c *Compactor) KeepVerbatimTurns() int { return c.keep }
+
 // Due reports whether the batch brought the window to a point where a fold may be
 // possible: a whole batch of turns more than is kept, or another 200 messages when
 // long turns could have been parted often enough.

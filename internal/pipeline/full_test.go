@@ -128,7 +128,7 @@ func TestAFullReplayIsClosedOverItsTools(t *testing.T) {
 	}
 	// What the budget drops needs no declaration.
 	ask.MaxTokens = got.Tokens - 1
-	if less := b.replay(c, ask); !slices.Equal(names(less), []string{"a false", "b.c true"}) || less.Report != (Report{DroppedTurns: 1}) || less.Tokens > ask.MaxTokens {
+	if less := b.replay(c, ask); !slices.Equal(names(less), []string{"a false", "b.c true"}) || less.Report != (Report{DroppedTurns: 1, DroppedMessages: 3}) || less.Tokens > ask.MaxTokens {
 		t.Errorf("less budget: added %v, %d of %d tokens, report %+v", names(less), less.Tokens, ask.MaxTokens, less.Report)
 	}
 	if text := b.replay(c, Ask{Tools: ask.Tools, Granted: ask.Granted, Inline: true}); text.Added != nil || len(text.Messages) != 4 {

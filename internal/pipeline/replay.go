@@ -11,7 +11,7 @@ import (
 
 // An Ask says what a replay is for.
 type Ask struct {
-	MaxTokens int64 // what summary and messages may take together, by estimate; 0 means no limit
+	MaxTokens int64 // what all that is counted may take together, by estimate; 0 means no limit
 
 	// Full shows tool calls, results, thinking and media, too. The rest is for it alone.
 	Full    bool
@@ -19,6 +19,8 @@ type Ask struct {
 	Granted []string // names that may be called, declared or not
 	Role    string   // who asks, as a refusal names it; may be empty
 	Inline  bool     // the bytes of attachments are wanted, not their names alone
+
+	ToolTokens int64 // estimate of what the request declares
 }
 
 // Replayed is what to send to the model now. The same record gives the same value.
@@ -28,19 +30,23 @@ type Replayed struct {
 	Messages []history.Message
 	// Added are the tools to be declared beside those of the request, by name.
 	Added  []projection.Declaration
-	Tokens int64 // estimate of summary and messages
+	Tokens int64 // estimate of summary and messages, in mode full of all declarations, too
 	Report Report
+
+	meter   projection.Meter
+	settled int64 // the message with which the last fold left the window; 0 when there was none
 }
 
 // A Report counts what a replay leaves out, and what it repairs. The zero Report says
 // that nothing was.
 type Report struct {
-	DroppedTurns   int64           // whole turns, for max_tokens
-	OverBudget     bool            // the newest turn alone takes more than max_tokens
-	DroppedBlank   int64           // messages of nothing but blank text
-	DroppedMedia   int64           // images, documents and sounds, which are no text
-	ProviderErrors int64           // messages that hold a provider's error and no answer
-	Damage         *history.Damage // what of the record cannot be read
+	DroppedTurns    int64           // whole turns, for max_tokens
+	DroppedMessages int64           // that those turns had to show
+	OverBudget      bool            // even with the newest turn alone it is more than max_tokens
+	DroppedBlank    int64           // messages of nothing but blank text
+	DroppedMedia    int64           // images, documents and sounds, which are no text
+	ProviderErrors  int64           // messages that hold a provider's error and no answer
+	Damage          *history.Damage // what of the record cannot be read
 
 	SyntheticResults  int64 // results made for calls that have none
 	MovedResults      int64 // results brought to their call
@@ -63,18 +69,14 @@ func (p *Pipeline) Replay(ctx context.Context, c Conversation, ask Ask) (Replaye
 	defer view.Close()
 	out := Replayed{State: view.State()}
 	out.Summary = p.Frame(out.State.Summary)
-	if err := out.read(ctx, view, ask.Full); err != nil {
+	if err := out.read(ctx, view, ask.Full, p.compactor.KeepVerbatimTurns()); err != nil {
 		return Replayed{}, err
 	}
 	out.Report.Damage = view.Damage()
 	if ask.Full {
 		out.repair()
 	}
-	out.fit(ask.MaxTokens)
-	if ask.Full {
-		out.close(ask, p.maxClosureTools)
-	}
-	out.estimate()
+	out.fit(ask, p.maxClosureTools)
 	if ask.Full && ask.Inline {
 		if err := inline(ctx, view, out.Messages); err != nil {
 			return Replayed{}, err
@@ -84,8 +86,9 @@ func (p *Pipeline) Replay(ctx context.Context, c Conversation, ask Ask) (Replaye
 	return out, nil
 }
 
-// read takes the messages after the summary that are replayed.
-func (r *Replayed) read(ctx context.Context, view history.View, full bool) error {
+// read takes the messages after the summary that are replayed. A fold leaves the window
+// with so many turns, the last of them just begun.
+func (r *Replayed) read(ctx context.Context, view history.View, full bool, turns int) error {
 	from := int64(1)
 	if r.Summary != nil {
 		from = r.Summary.ThroughSeq + 1
@@ -103,6 +106,12 @@ func (r *Replayed) read(ctx context.Context, view history.View, full bool) error
 		}
 		if m.Rewound {
 			continue
+		}
+		r.meter.Saw(&m)
+		if m.StartsTurn() && r.Summary != nil {
+			if turns--; turns == 0 {
+				r.settled = m.Seq
+			}
 		}
 		ok := m.Role != history.System
 		if !full {
@@ -129,15 +138,6 @@ func (r *Replayed) repair() {
 	r.Report.MergedCalls = done.Merged
 }
 
-// close finds the tools that the request must declare.
-func (r *Replayed) close(ask Ask, limit int) {
-	closed := projection.CloseTools(r.Messages, projection.Closure{
-		Tools: ask.Tools, Granted: ask.Granted, Role: ask.Role, Max: limit,
-	})
-	r.Messages, r.Added = closed.Messages, closed.Added
-	r.Report.ExchangesAsText, r.Report.UndeclaredTools = closed.AsText, closed.Undeclared
-}
-
 // decode reads a stored message. One that was committed and cannot be read is
 // damage; the error names no content, and is of no other class.
 func decode(r history.Record) (history.Message, error) {
@@ -146,30 +146,6 @@ func decode(r history.Record) (history.Message, error) {
 		return m, fmt.Errorf("message %d: %w: %s", r.Seq, history.ErrDamaged, err)
 	}
 	return m, nil
-}
-
-// fit drops whole turns from the oldest until summary and messages fit.
-func (r *Replayed) fit(maxTokens int64) {
-	if maxTokens > 0 {
-		kept, dropped, over := projection.Fit(r.Messages, max(maxTokens-r.summaryTokens(), 1))
-		r.Messages, r.Report.DroppedTurns, r.Report.OverBudget = kept, int64(dropped), over
-	}
-}
-
-// estimate counts what is left.
-func (r *Replayed) estimate() {
-	r.Tokens = r.summaryTokens()
-	for i := range r.Messages {
-		r.Tokens += projection.EstimateTokens(&r.Messages[i])
-	}
-}
-
-func (r *Replayed) summaryTokens() int64 {
-	if r.Summary == nil {
-		return 0
-	}
-	m := history.Message{Role: history.User, Content: []history.Block{history.Text(r.Summary.Text)}}
-	return projection.EstimateTokens(&m)
 }
 
 // text returns what of the message is replayed in mode text, and counts what is not.

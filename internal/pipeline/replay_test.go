@@ -130,7 +130,7 @@ func TestTheSummaryCountsAgainstTheBudget(t *testing.T) {
 		t.Fatal("nothing was folded")
 	}
 	got := b.replay(c, Ask{MaxTokens: all.Tokens - 1})
-	if got.Report.DroppedTurns != 1 || got.Tokens >= all.Tokens || got.Summary == nil {
+	if got.Report.DroppedTurns != 4 || got.Report.DroppedMessages != 4 || got.Tokens >= all.Tokens || got.Summary == nil {
 		t.Errorf("got %+v, %d of %d tokens", got.Report, got.Tokens, all.Tokens)
 	}
 	if got := b.replay(c, Ask{MaxTokens: 1}); !got.Report.OverBudget || len(got.Messages) != 1 {

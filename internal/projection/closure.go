@@ -20,6 +20,13 @@ type Closure struct {
 	Max     int      // how many declarations may be added; 0 means DefaultClosureTools
 }
 
+func (c *Closure) limit() int {
+	if c.Max <= 0 {
+		return DefaultClosureTools
+	}
+	return c.Max
+}
+
 // A Declaration is a tool to be declared beside those of the request.
 type Declaration struct {
 	Name    string
@@ -45,10 +52,7 @@ type Closed struct {
 func CloseTools(msgs []history.Message, c Closure) Closed {
 	names := missing(msgs, c)
 	out := Closed{Messages: slices.Clip(msgs)}
-	limit := c.Max
-	if limit <= 0 {
-		limit = DefaultClosureTools
-	}
+	limit := c.limit()
 	if len(names) > limit {
 		slices.SortFunc(names, func(a, b *calledName) int {
 			if a.granted != b.granted {

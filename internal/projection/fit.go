@@ -1,38 +1,132 @@
 package projection
 
-import (
-	"slices"
+import "historyd/internal/history"
 
-	"historyd/internal/history"
-)
+// declarationTokens is what declaring a tool takes beside its name and its refusal.
+const declarationTokens = 20
 
-// Fit returns the newest whole turns whose estimate is at most maxTokens, how many
-// older ones it left out, and whether even the newest, which always stays, is over.
-// What comes before the first turn belongs to it.
-func Fit(msgs []history.Message, maxTokens int64) (kept []history.Message, droppedTurns int, over bool) {
-	starts := []int{0}
-	for i, begun := 0, false; i < len(msgs); i++ {
-		if !msgs[i].StartsTurn() {
-			continue
+// A Budget says what a window may take, in tokens. Max and what counts against it are
+// estimates.
+type Budget struct {
+	Max   int64 // the high mark
+	Fixed int64 // what is sent whatever is left out
+
+	// Declare is what the declaration of a tool takes that the messages call; nil means
+	// nothing.
+	Declare func(name string) int64
+
+	// Settle is the message with which the window began, when a fold made it; 0 when none
+	// did. The sent messages change there anyway, so the low mark holds there, too.
+	Settle int
+}
+
+// Fitted says what stays of a window.
+type Fitted struct {
+	From   int   // the first message that stays
+	Turns  int   // turns before it
+	Tokens int64 // of all that stays, with what is fixed and declared
+	Over   bool  // that is over Max
+}
+
+// Fit leaves out whole turns from the oldest on when a window passes the budget, as many
+// as bring it to seven tenths of what is not fixed; never the newest. What comes before
+// the first turn belongs to it. Costs are the messages', one by one.
+//
+// It decides at each message by those up to it, so that a window that has grown at its end
+// keeps its first turn until it passes the budget again: what a provider cached stays good.
+func Fit(msgs []history.Message, costs []int64, b Budget) Fitted {
+	w := walk{msgs: msgs, costs: costs, declare: b.Declare, starts: []int{0}, total: b.Fixed, calls: map[string]int{}}
+	room := max(b.Max-b.Fixed, 0)
+	low := b.Fixed + room/10*7 + room%10*7/10
+	begun := false
+	for i := range msgs {
+		if msgs[i].StartsTurn() {
+			if begun {
+				w.starts = append(w.starts, i)
+			}
+			begun = true
 		}
-		if begun {
-			starts = append(starts, i)
+		w.add(i)
+		if w.total > b.Max || i == b.Settle && w.total > low {
+			for w.total > low && w.dropped < len(w.starts)-1 {
+				w.drop()
+			}
 		}
-		begun = true
 	}
-	total, end, first := int64(0), len(msgs), len(starts)-1
-	for t := first; t >= 0; t-- {
-		for i := starts[t]; i < end; i++ {
-			total += EstimateTokens(&msgs[i])
-		}
-		if total > maxTokens && t < len(starts)-1 {
-			break
-		}
-		over = total > maxTokens
-		end, first = starts[t], t
-		if over {
-			break
+	return Fitted{From: w.starts[w.dropped], Turns: w.dropped, Tokens: w.total, Over: w.total > b.Max}
+}
+
+// A walk goes through a window once.
+type walk struct {
+	msgs    []history.Message
+	costs   []int64
+	declare func(name string) int64
+	starts  []int          // of turns
+	dropped int            // turns
+	total   int64          // of what stays
+	calls   map[string]int // by the name of the tool, in what stays
+}
+
+func (w *walk) add(i int) {
+	w.total += w.costs[i]
+	for name := range w.called(i) {
+		if w.calls[name]++; w.calls[name] == 1 {
+			w.total += w.declare(name)
 		}
 	}
-	return slices.Clip(msgs[starts[first]:]), first, over
+}
+
+// drop leaves out the oldest turn.
+func (w *walk) drop() {
+	for i := w.starts[w.dropped]; i < w.starts[w.dropped+1]; i++ {
+		w.total -= w.costs[i]
+		for name := range w.called(i) {
+			if w.calls[name]--; w.calls[name] == 0 {
+				w.total -= w.declare(name)
+			}
+		}
+	}
+	w.dropped++
+}
+
+// called yields the tools that a message calls, when declaring them takes anything.
+func (w *walk) called(i int) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		if w.declare == nil {
+			return
+		}
+		for j := range w.msgs[i].Content {
+			if b := &w.msgs[i].Content[j]; b.Type == history.ToolCall && !yield(b.Name) {
+				return
+			}
+		}
+	}
+}
+
+// Tokens says about how many tokens the declaration takes.
+func (d *Declaration) Tokens() int64 {
+	return declarationTokens + EstimateText(d.Name) + EstimateText(d.Refusal)
+}
+
+// Costs returns what is declared whatever the messages call, and what each tool adds that
+// they do call, as CloseTools declares them while there are at most Max.
+func (c *Closure) Costs() (fixed int64, called func(name string) int64) {
+	known := make(map[string]bool, len(c.Tools)+len(c.Granted))
+	for _, name := range c.Tools {
+		known[name] = true
+	}
+	added := 0
+	for _, name := range c.Granted {
+		if !known[name] && added < c.limit() {
+			known[name], added = true, added+1
+			fixed += (&Declaration{Name: name}).Tokens()
+		}
+	}
+	refusal := EstimateText(refuse(c.Role))
+	return fixed, func(name string) int64 {
+		if known[name] {
+			return 0
+		}
+		return (&Declaration{Name: name}).Tokens() + refusal
+	}
 }

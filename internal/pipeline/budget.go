@@ -1,0 +1,80 @@
+package pipeline
+
+import (
+	"historyd/internal/history"
+	"historyd/internal/projection"
+)
+
+// fit drops whole turns from the oldest until all that the request will hold fits, closes
+// what stays over its tools, and counts it.
+func (r *Replayed) fit(ask Ask, limit int) {
+	closure := projection.Closure{Tools: ask.Tools, Granted: ask.Granted, Role: ask.Role, Max: limit}
+	costs := r.meter.Costs(r.Messages)
+	b := projection.Budget{Max: ask.MaxTokens, Fixed: r.summaryTokens(), Settle: r.settle()}
+	fixed := b.Fixed
+	if ask.Full {
+		var granted int64
+		granted, b.Declare = closure.Costs()
+		fixed += ask.ToolTokens
+		b.Fixed = fixed + granted
+	}
+	whole, done := r.Messages, projection.Fitted{}
+	for {
+		if ask.MaxTokens > 0 {
+			done = projection.Fit(whole, costs, b)
+		}
+		r.Messages, r.Tokens = whole[done.From:], fixed
+		kept := costs[done.From:]
+		if ask.Full {
+			if r.close(closure) {
+				kept = r.meter.Costs(r.Messages)
+			}
+			for i := range r.Added {
+				r.Tokens += r.Added[i].Tokens()
+			}
+		}
+		for _, n := range kept {
+			r.Tokens += n
+		}
+		over := r.Tokens - ask.MaxTokens
+		if ask.MaxTokens == 0 || over <= 0 || done.Over {
+			break
+		}
+		// Exchanges that are given as text can take more than as calls.
+		b.Max = min(b.Max-over, done.Tokens-1-done.Tokens/8)
+	}
+	r.Report.OverBudget = ask.MaxTokens > 0 && r.Tokens > ask.MaxTokens
+	r.Report.DroppedTurns = int64(done.Turns)
+	for i := range whole[:done.From] {
+		if !whole[i].Synthetic {
+			r.Report.DroppedMessages++
+		}
+	}
+}
+
+// close finds the tools that the request must declare, and reports whether it changed
+// messages for that.
+func (r *Replayed) close(c projection.Closure) bool {
+	closed := projection.CloseTools(r.Messages, c)
+	r.Messages, r.Added = closed.Messages, closed.Added
+	r.Report.ExchangesAsText, r.Report.UndeclaredTools = closed.AsText, closed.Undeclared
+	return closed.AsText > 0
+}
+
+// settle returns the last message that the window held when the last fold left it.
+func (r *Replayed) settle() int {
+	for i := len(r.Messages) - 1; i > 0 && r.settled > 0; i-- {
+		if seq := r.Messages[i].Seq; 0 < seq && seq <= r.settled {
+			return i
+		}
+	}
+	return 0
+}
+
+func (r *Replayed) summaryTokens() int64 {
+	if r.Summary == nil {
+		return 0
+	}
+	m := history.Message{Role: history.User, Content: []history.Block{history.Text(r.Summary.Text)}}
+	return projection.EstimateTokens(&m)
+}
