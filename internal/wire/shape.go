@@ -124,12 +124,40 @@ func cleanRaw(v jsontext.Value, r *Report) jsontext.Value {
 	}
 	if !bytes.Equal(out, v) {
 		r.ReplacedCharacters++
-		// Two names could have become one.
 		if strictjson.Check(out) != nil {
-			return jsontext.Value("{}")
+			return oncePerName(out)
 		}
 	}
 	return out
+}
+
+// oncePerName returns JSON in which names may be there twice, since two may have become
+// one, with the first of each alone.
+func oncePerName(v jsontext.Value) jsontext.Value {
+	o := object{}
+	switch v.Kind() {
+	case '[':
+		o.openList()
+		for _, e := range (strictjson.Value{Raw: v}).Elements() {
+			o.element()
+			o.dst = append(o.dst, oncePerName(e.Raw)...)
+		}
+		o.closeList()
+	case '{':
+		seen := map[string]bool{}
+		o.open()
+		for name, m := range (strictjson.Value{Raw: v}).Members() {
+			if !seen[name] {
+				seen[name] = true
+				m.Raw = oncePerName(m.Raw)
+				o.member(name, m)
+			}
+		}
+		o.close()
+	default:
+		return v
+	}
+	return o.dst
 }
 
 // argumentsObject returns the arguments of a call as an object: as they are when they
