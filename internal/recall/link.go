@@ -47,6 +47,7 @@ type link struct {
 	fails   int                // in a row
 	failed  error              // the last of them
 	again   time.Time          // not tried before
+	older   bool               // the next attempt begins with olderProtocol: turned round by each that fails
 	closed  bool
 	running sync.WaitGroup // attempts and watchers; none starts after closed
 }
@@ -136,7 +137,7 @@ func (l *link) acquire(ctx context.Context) (*mcp.ClientSession, error) {
 // connect is one attempt. It goes on when nobody waits for it any more.
 func (l *link) connect() {
 	l.mu.Lock()
-	older := l.fails%2 == 1
+	older := l.older
 	l.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(l.life, l.patience)
@@ -165,6 +166,7 @@ func (l *link) connect() {
 	close(l.dialing)
 	l.dialing = nil
 	if err != nil {
+		l.older = !older
 		l.note(err)
 		return
 	}
