@@ -1,7 +1,7 @@
 package projection
 
 import (
-	"slices"
+	"cmp"
 	"strings"
 
 	"historyd/internal/history"
@@ -148,39 +148,78 @@ func (k *keeping) goes(at place, v verdict, list []hosted) {
 
 // judgeOne decides by the names of a call or result, and by the call that a result answers.
 func (k *keeping) judgeOne(message int64, h *hosted, called map[string]*group) verdict {
-	tools, server, lost := slices.Clip(h.tools), h.server, false
+	var g *group // of the calls that a result may answer
+	server, lost := h.server, false
 	switch {
 	case h.answers != "":
-		g := k.hosted.answer(h.answers)
-		if g == nil {
+		if g = k.hosted.answer(h.answers); g == nil {
 			g, lost = called[h.answers], true
 		}
 		if g != nil {
-			tools, server = append(tools, g.tools...), server || g.server
+			server = server || g.server
 		}
-	case h.id != "" && len(tools) > 0:
-		g := k.hosted.call(message, h.id, tools[0])
-		g.server = g.server || server
+	case h.id != "" && len(h.tools) > 0:
+		own := k.hosted.call(message, h.id, h.tools[0])
+		own.tools = append(own.tools, h.tools[1:]...)
+		own.server = own.server || server
 	}
-	return k.judgeTraffic(tools, server, lost)
+	return k.judgeTraffic(h.tools, g, server, lost)
 }
 
-// judgeTraffic decides by the names of tools. lost tells that the call was not found.
-func (k *keeping) judgeTraffic(tools []string, server, lost bool) verdict {
-	for _, tool := range tools {
-		for _, of := range []part{arguments, results} {
-			if v := k.judge(of, tool, &k.now, &table{}); v.withheld() && (server || v.reason == reasonCategory) {
-				return v
-			}
+// judgeTraffic decides by the names of tools, and by those of the calls that g has, which
+// may be nil. lost tells that the call was not found.
+func (k *keeping) judgeTraffic(tools []string, g *group, server, lost bool) verdict {
+	var named leaning
+	k.lean(&named, tools)
+	v, nameless := named.verdict(server), len(tools) == 0
+	if g != nil {
+		if k.leanings == nil {
+			k.leanings = map[*group]*leaning{}
 		}
+		of := k.leanings[g]
+		if of == nil {
+			of = &leaning{}
+			k.leanings[g] = of
+		}
+		k.lean(of, g.tools)
+		v, nameless = cmp.Or(v, of.verdict(server)), nameless && len(g.tools) == 0
 	}
 	switch {
+	case v.withheld():
+		return v
 	case server && lost && !k.whole:
 		return verdict{Unknown, reasonCallNotFound}
-	case server && len(tools) == 0:
+	case server && nameless:
 		return k.unknown()
 	}
 	return verdict{}
+}
+
+// A leaning is what the names of tools decide. Many results may be of one group of many
+// calls, so it goes on where it stopped.
+type leaning struct {
+	judged           int
+	server, provider verdict // by who runs the tools; of a provider's own a category must be known
+}
+
+func (l *leaning) verdict(server bool) verdict {
+	if server {
+		return l.server
+	}
+	return l.provider
+}
+
+// lean goes on with the tools that l has not seen.
+func (k *keeping) lean(l *leaning, tools []string) {
+	for ; l.judged < len(tools); l.judged++ {
+		for _, of := range []part{arguments, results} {
+			v := k.judge(of, tools[l.judged], &k.now, &table{})
+			l.server = cmp.Or(l.server, v)
+			if v.reason == reasonCategory {
+				l.provider = cmp.Or(l.provider, v)
+			}
+		}
+	}
 }
 
 // judgeInner decides on an opaque block inside of a result, by its names alone.
@@ -189,7 +228,7 @@ func (k *keeping) judgeInner(b *history.Block) verdict {
 		return verdict{}
 	}
 	for _, h := range hostedIn(strictjson.Value{Raw: b.Opaque}) {
-		if v := k.judgeTraffic(h.tools, h.server, h.answers != ""); v.withheld() {
+		if v := k.judgeTraffic(h.tools, nil, h.server, h.answers != ""); v.withheld() {
 			return v
 		}
 	}

@@ -149,6 +149,7 @@ type keeping struct {
 	calls    map[string][]string // the tools called with each id, each once
 	verdicts map[place]verdict   // of withheld blocks
 	withheld map[place][]hosted  // what those hold that others ran
+	leanings map[*group]*leaning // of groups that results answer
 	values   values              // of withheld arguments
 	asked    *questions          // nil unless asking
 	found    questions           // and where in them values stand
