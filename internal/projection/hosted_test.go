@@ -50,7 +50,7 @@ func TestToolsThatOthersRun(t *testing.T) {
 		{"and when those are kept", []string{strange, result}, []bool{false, false}, true},
 		{"a result of nothing known", []string{result}, []bool{true}, false},
 		{"a second answer", []string{pay, result, result}, []bool{true, true, true}, true},
-		{"a second call of the id, and its answer", []string{open, result, pay, result}, []bool{false, false, true, true}, true},
+		{"a second call of the id, and its answer", []string{open, `{"type":"mcp_tool_result","tool_use_id":"m1","content":[]}`, pay, result}, []bool{false, false, true, true}, true},
 		{"an answer before its call", []string{result, pay}, []bool{true, true}, true},
 		{"a provider's own tool", []string{search, found}, []bool{false, false}, false},
 		{"a provider's own tool of which something is said", []string{`{"type":"server_tool_use","id":"s1","name":"code_execution","input":{}}`, `{"type":"code_execution_tool_result","tool_use_id":"s1","content":{}}`}, []bool{true, true}, true},
