@@ -372,8 +372,8 @@ type replayBody struct {
 	Report          jsontext.Value `json:"report"`
 }
 
-// replaysCounted is the metric of replays with that result, in all formats.
-func (d *daemon) replaysCounted(result string) (n float64) {
+// replaysCounted is the metric of replays with that value of a label, in all formats.
+func (d *daemon) replaysCounted(value string) (n float64) {
 	d.t.Helper()
 	families, err := d.reg.Gather()
 	must(d.t, err)
@@ -383,7 +383,7 @@ func (d *daemon) replaysCounted(result string) (n float64) {
 		}
 		for _, m := range f.GetMetric() {
 			for _, l := range m.GetLabel() {
-				if l.GetName() == "result" && l.GetValue() == result {
+				if l.GetValue() == value {
 					n += m.GetCounter().GetValue()
 				}
 			}

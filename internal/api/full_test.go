@@ -74,6 +74,9 @@ func TestAFullReplayIsWhatTheProviderAccepts(t *testing.T) {
 			t.Errorf("%s: the second time it is other bytes", format)
 		}
 	}
+	if full, text := d.replaysCounted("full"), d.replaysCounted("text"); full != float64(2*len(providers)) || text != 0 {
+		t.Errorf("counted %v replays in full and %v as text, want %d and none", full, text, 2*len(providers))
+	}
 }
 
 func TestWhatIsDeclaredDependsOnTheRequest(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 )
 
 // Labels of routes that are none.
@@ -84,9 +83,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		Name: "historyd_replays_total",
 		Help: "Replays by mode, format and result: cached, rendered, unchanged (304), failed.",
 	}, []string{"mode", "format", "result"})
-	for _, format := range messageFormats {
-		for _, result := range []string{cached, rendered, unchanged, failed} {
-			m.replays[replayKind{format, result}] = replays.WithLabelValues("text", string(format), result)
+	for _, want := range []shape{{}, {full: true}} {
+		for _, format := range messageFormats {
+			for _, result := range []string{cached, rendered, unchanged, failed} {
+				m.replays[replayKind{want.mode(), format, result}] = replays.WithLabelValues(want.mode(), string(format), result)
+			}
 		}
 	}
 	for _, name := range []string{refused, unmatched} {

@@ -25,6 +25,7 @@ const (
 )
 
 type replayKind struct {
+	mode   string
 	format wire.Format
 	result string
 }
@@ -68,7 +69,7 @@ func (s *server) counted(x *exchange, r *http.Request, c pipeline.Conversation, 
 	if err != nil {
 		result = failed
 	}
-	s.metrics.replays[replayKind{want.format, result}].Inc()
+	s.metrics.replays[replayKind{want.mode(), want.format, result}].Inc()
 	return err
 }
 
