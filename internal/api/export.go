@@ -61,6 +61,11 @@ func (s *server) writeExport(x *exchange, r *http.Request, c pipeline.Conversati
 		st.begin()
 		return nil
 	}
+	if format == wire.Native || format == wire.Tar {
+		if err := e.Scan(ctx); err != nil {
+			return err
+		}
+	}
 	d := &exportWriter{ctx: ctx, name: c.Name, export: e, out: st, inline: true}
 	switch format {
 	case wire.Native:
@@ -95,11 +100,9 @@ type sink interface {
 	write(p []byte) error
 }
 
-// writeNative writes the conversation as one object, for people to read, too.
+// writeNative writes the conversation as one object, for people to read, too. The
+// export has been scanned.
 func (d *exportWriter) writeNative() error {
-	if err := d.export.Scan(d.ctx); err != nil {
-		return err
-	}
 	b := append(d.scratch[:0], "{\n  \"version\": 1,\n  \"type\": \"historyd.history\",\n  \"conversation\": "...)
 	b = history.AppendString(b, d.name)
 	b = append(b, ",\n  \"created_at\": "...)
@@ -263,7 +266,7 @@ func (c *counter) write(p []byte) error {
 }
 
 // writeTar writes an archive: the document first, then the attachments that it names,
-// each of them once.
+// each of them once. The export has been scanned.
 func (d *exportWriter) writeTar() error {
 	d.inline = false
 	out := d.out

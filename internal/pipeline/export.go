@@ -13,7 +13,8 @@ import (
 )
 
 // An Export is a conversation pinned for reading it whole, which takes no more
-// memory than a message or an attachment. Whoever opened it closes it.
+// memory than a message or an attachment, and the names of attachments. Whoever
+// opened it closes it.
 type Export struct {
 	State   history.State
 	Summary *Summary
@@ -24,13 +25,10 @@ type Export struct {
 	named    []*Attached
 }
 
-// Attached tells of an attachment that messages of an export name.
+// An Attached is an attachment that messages of an export name.
 type Attached struct {
 	Name      string
 	MediaType string // as the first message that gives one says
-	Size      int64  // 0 when damaged
-	Messages  int64  // how many name it
-	Damaged   bool   // its bytes are gone, or others
 }
 
 // Export opens the conversation; history.ErrNotFound when there is none.
@@ -50,7 +48,8 @@ func (p *Pipeline) Export(ctx context.Context, c Conversation) (*Export, error) 
 }
 
 // Scan reads the conversation once through, so that Categories, Attachments and Damage
-// tell all before anything is written. It reads every attachment.
+// tell all before anything is written. It reads every attachment, to find out which
+// are damaged.
 func (e *Export) Scan(ctx context.Context) error {
 	e.named = nil
 	known := map[string]*Attached{}
@@ -65,7 +64,6 @@ func (e *Export) Scan(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		here := map[string]bool{}
 		m.MediaBlocks(func(b *history.Block) {
 			if b.Attachment == "" {
 				return
@@ -78,21 +76,13 @@ func (e *Export) Scan(ctx context.Context) error {
 			if a.MediaType == "" {
 				a.MediaType = b.MediaType
 			}
-			if !here[a.Name] {
-				here[a.Name] = true
-				a.Messages++
-			}
 		})
 	}
 	for _, a := range e.named {
 		got, err := e.Attachment(ctx, a.Name)
-		switch {
-		case errors.Is(err, history.ErrNotFound), errors.Is(err, history.ErrDamaged):
-			a.Damaged = true
-		case err != nil:
+		if err != nil && !errors.Is(err, history.ErrNotFound) && !errors.Is(err, history.ErrDamaged) {
 			return err
 		}
-		a.Size = int64(len(got.Data))
 		if a.MediaType == "" {
 			a.MediaType = got.MediaType
 		}
