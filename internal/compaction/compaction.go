@@ -1,7 +1,10 @@
 // Package compaction decides when older turns of a conversation leave the window
-// for its running summary, and writes the digest that says what they held. It
+// for its running summary, and writes the digest that says what they held. A fold
 // reads no file, knows no clock, and asks no model: the same messages give the
-// same summary, to the byte, however they were batched.
+// same digest, to the byte, however they were batched.
+//
+// A Summariser asks a model, beside the conversation and never in its way, to put a
+// summary into words. What it answers is recorded and takes effect at the next fold.
 //
 // The unit of folding is a turn; one of more than 200 messages may be parted
 // inside, where no recent call waits for its result. Each unit becomes one line,
@@ -47,7 +50,8 @@ type Options struct {
 type Compactor struct {
 	keep, batch int
 	maxChars    int
-	lineLimit   int // a line of this many code points always fits into a frame
+	textLimit   int // of a model's text as it is quoted, in code points
+	lineLimit   int // a line of this many code points always fits into a frame without such a text
 	part, reach int64
 
 	folds *prometheus.CounterVec
@@ -75,6 +79,7 @@ func New(o Options) (*Compactor, error) {
 			return nil, fmt.Errorf("%s is %d: must be from %d to %d", f.name, *f.value, f.min, maxCount)
 		}
 	}
+	c.textLimit = textLimit(c.maxChars)
 	c.lineLimit = c.maxChars - maxFrame - 1
 	c.count(o.Registerer)
 	return c, nil
@@ -94,8 +99,9 @@ func (c *Compactor) count(reg prometheus.Registerer) {
 	})
 }
 
-// KeepVerbatimTurns is how many turns a fold leaves in the window.
-func (c *Compactor) KeepVerbatimTurns() int { return c.keep }
+// Turns is how many turns a fold leaves in the window, and after how many more the next
+// one is due.
+func (c *Compactor) Turns() (keep, batch int) { return c.keep, c.batch }
 
 // Due reports whether the batch brought the window to a point where a fold may be
 // possible: a whole batch of turns more than is kept, or another 200 messages when
@@ -113,8 +119,8 @@ func (c *Compactor) batches(turns int64) int64 {
 	return max(0, (turns-int64(c.keep))/int64(c.batch))
 }
 
-// Fold extends prev by the units that leave the window, or returns nil when none
-// does. It decides as if it had been asked after each message, so that it does not
+// Fold extends prev, or what a model has written in its place, by the units that
+// leave the window, or returns nil when none does. It decides as if it had been asked after each message, so that it does not
 // matter how they were batched. It never parts a call from a result that the
 // window holds; where that forbids every boundary, it waits for a later batch.
 //

@@ -18,12 +18,17 @@ func appendQuoted(dst []byte, s string, limit int) []byte {
 		mark := len(dst)
 		dst = appendEscaped(dst, r)
 		if size += utf8.RuneCount(dst[mark:]); size > limit {
-			dst = append(dst[:mark], "\"… ("...)
-			dst = strconv.AppendInt(dst, int64(utf8.RuneCountInString(s[i:])), 10)
-			return append(dst, " more)"...)
+			return appendCut(dst[:mark], int64(utf8.RuneCountInString(s[i:])))
 		}
 	}
 	return append(dst, '"')
+}
+
+// appendCut ends a quotation of which n code points are missing.
+func appendCut(dst []byte, n int64) []byte {
+	dst = append(dst, "\"… ("...)
+	dst = strconv.AppendInt(dst, n, 10)
+	return append(dst, " more)"...)
 }
 
 func appendEscaped(dst []byte, r rune) []byte {

@@ -38,6 +38,7 @@ type call struct {
 type window struct {
 	c        *Compactor
 	summary  history.Summary // prev, and what has been folded
+	limit    int             // of a line, in code points
 	turns    int64           // folded
 	folded   int             // units that have left
 	units    []unit
@@ -55,14 +56,29 @@ type window struct {
 }
 
 func newWindow(c *Compactor, prev *history.Summary) *window {
-	w := &window{c: c, waiting: map[string][]int{}}
+	w := &window{c: c, limit: c.lineLimit, waiting: map[string][]int{}}
 	if prev != nil {
-		w.summary = *prev
-		w.summary.Lines = slices.Clone(prev.Lines)
+		w.summary = built(prev)
 		w.started = prev.Turns > 0
 	}
 	w.summary.Source = "digest"
+	if w.summary.Text != "" {
+		w.summary.Source = "model"
+		w.limit -= c.textLimit + maxTextFrame
+	}
 	return w
+}
+
+// built is the summary that the next one is built on: with a model's words in the
+// place of the lines that they cover, where there are some.
+func built(prev *history.Summary) history.Summary {
+	s := *prev
+	s.Next, s.Lines = nil, slices.Clone(prev.Lines)
+	if p := prev.Next; p != nil && p.Text != "" && p.ThroughSeq == prev.ThroughSeq {
+		s.Text, s.TextSeq, s.Model = p.Text, p.ThroughSeq, p.Model
+		s.Lines, s.Omitted = nil, 0
+	}
+	return s
 }
 
 func (w *window) add(m *history.Message) {
@@ -113,7 +129,7 @@ func (w *window) begin(m *history.Message) {
 		continued = false
 	}
 	if n := len(w.units); n > 0 {
-		w.units[n-1].line = w.digest.line(w.c.lineLimit)
+		w.units[n-1].line = w.digest.line(w.limit)
 		w.joints = append(w.joints, w.folded+n)
 	}
 	w.units = append(w.units, unit{start: w.messages})

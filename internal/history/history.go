@@ -168,13 +168,35 @@ func (m *Message) Answers() []string {
 	return ids
 }
 
-// A Summary is the running account of the turns that have left the window.
+// A Summary is the running account of the turns that have left the window: first
+// what a model wrote of the older ones, if one did, then a line for each turn since.
 type Summary struct {
-	Lines      []string  // one a turn, oldest first, each free of line breaks
+	Text    string // in the words of a model; "" when none was asked, or none answered
+	TextSeq int64  // the last message that Text covers; 0 without Text
+	Model   string // that wrote Text
+
+	Lines      []string  // one a turn after TextSeq, oldest first, each free of line breaks
 	ThroughSeq int64     // the last message that it covers
-	Turns      int64     // turns covered, also those whose lines gave way
+	Turns      int64     // turns covered, also those in Text and those whose lines gave way
 	Messages   int64     // messages covered
-	Omitted    int64     // turns whose lines gave way to the size limit
+	Omitted    int64     // turns after TextSeq whose lines gave way to the size limit
 	At         time.Time // of the last message covered
-	Source     string    // "digest"
+	Source     string    // "digest", or "model" when there is Text
+
+	// Next is what a model has written meanwhile of all that this summary covers. A
+	// folder is handed it, to build on it; it is nil everywhere else.
+	Next *Prose
+}
+
+// A Prose is what a model wrote of all that a summary covers. It takes effect at the
+// next fold, so that replays change at folds alone.
+type Prose struct {
+	Text       string
+	Model      string
+	ThroughSeq int64     // the last message that it covers
+	Turns      int64     // turns covered
+	Messages   int64     // messages covered
+	InputHash  string    // SHA-256 of what the model was given, in lower-case hexadecimal
+	InputChars int64     // of what the model was given, in code points
+	At         time.Time // when it was written
 }

@@ -52,6 +52,15 @@ type Log interface {
 	// is no seq of the record; ifMatch, which may be nil, is as in Batch.
 	Rewind(ctx context.Context, through int64, ifMatch func(etag string) bool) (Receipt, error)
 
+	// Summarise records what a model wrote of all that the newest fold covers, for the
+	// next fold to build on. It is no message and changes nothing that a reader sees:
+	// seqs, ids, version, activity and summary stay. Durable once it returns nil.
+	// ErrPrecondition, and nothing recorded, when the conversation is not of that epoch
+	// any more, or the newest fold ends elsewhere than at p.ThroughSeq. One that was
+	// recorded before and not taken yet gives way. The next fold voids it whether it
+	// takes it or not, and so does a rewind that takes its fold back.
+	Summarise(ctx context.Context, epoch string, p Prose) error
+
 	// FindCalls looks for the calls that a new result of that id may answer, from the
 	// end backwards: each result met answers one call of the id further back. Found
 	// are the calls of the id in the first message that holds an unanswered one; when
@@ -119,6 +128,7 @@ type State struct {
 	Title     string // the beginning of the first user text
 	Answered  bool   // an assistant message is in the record
 	Summary   *Summary
+	Prose     *Prose // recorded for the next fold; nil when there is none
 	Damage    *Damage
 }
 
@@ -205,6 +215,7 @@ type Receipt struct {
 	Skipped  int64 // by an import: they were in the record
 	Note     jsontext.Value
 	Replayed bool // the key had been used before: this is the first receipt
+	Folded   bool // turns left the window with this commit
 }
 
 // A FoundCall is a tool call in the record, and the note of the commit it came with.
@@ -228,7 +239,8 @@ type Folder interface {
 	Due(before, after Window) bool
 	// Fold returns the new summary, or nil to leave things as they are. window
 	// yields the messages after prev.ThroughSeq, those of the batch included, and
-	// none that is rewound.
+	// none that is rewound. prev.Next is the prose that was recorded since, if it
+	// covers what prev does; the new summary may begin with it, and has no Next.
 	Fold(prev *Summary, window iter.Seq2[Message, error]) (*Summary, error)
 }
 
