@@ -86,11 +86,11 @@ func (in *intake) attachments(ctx context.Context) iter.Seq2[history.Attachment,
 // bring takes the attachments of the document, and notes as faults which there are none of.
 func (in *intake) bring(ctx context.Context, hand func(history.Attachment) bool) error {
 	for a, err := range in.doc.Source.Attachments() {
-		if err == nil {
-			err = ctx.Err()
-		}
 		if err != nil {
-			return fmt.Errorf("read the attachments: %w", err)
+			return fmt.Errorf("read the attachments: %w: %w", errUnread, err)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
 		}
 		hash, _ := hashOf(a.Name)
 		n := in.named[hash]

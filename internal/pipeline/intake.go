@@ -23,6 +23,9 @@ const (
 	maxPartBytes    = 8 << 20
 )
 
+// errUnread marks what the source of a document says of it.
+var errUnread = errors.New("not readable")
+
 // A mark is the beginning of a SHA-256, which stands for an id or for a content.
 type mark [16]byte
 
@@ -109,11 +112,13 @@ func idOf(r history.Record) ([]byte, error) {
 func (in *intake) messages(ctx context.Context) iter.Seq2[history.Message, error] {
 	return func(yield func(history.Message, error) bool) {
 		for m, err := range in.doc.Source.Messages() {
-			if err == nil {
+			if err != nil {
+				err = fmt.Errorf("read the document: %w: %w", errUnread, err)
+			} else {
 				err = ctx.Err()
 			}
 			if err != nil {
-				yield(history.Message{}, fmt.Errorf("read the document: %w", err))
+				yield(history.Message{}, err)
 				return
 			}
 			if !in.take(m, yield) {

@@ -455,3 +455,13 @@ func TestALongImportOnADiskTakesLittleMemory(t *testing.T) {
 		t.Errorf("%d messages took %d bytes, the limit is %d", n, w.grown(), limit)
 	}
 }
+
+func TestADocumentThatCannotBeReadIsRefused(t *testing.T) {
+	b, errBroken := newBench(t, projection.Options{}), errors.New("broken")
+	if _, err := b.Import(context.Background(), conversation(t, "ann"), Document{Mode: history.Create, Source: &generated{end: errBroken}}); !errors.Is(err, errBroken) {
+		t.Errorf("Import: %v, want the source's error", err)
+	}
+	if n := b.counted("historyd_imports_total", "refused"); n != 1 {
+		t.Errorf("%v refused imports were counted, want 1", n)
+	}
+}

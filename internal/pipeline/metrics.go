@@ -69,11 +69,11 @@ func result(r history.Receipt, err error) string {
 		return "replayed"
 	case err == nil:
 		return "ok"
-	case errors.As(err, &faults), is(history.ErrPrecondition), is(history.ErrNotEmpty), is(history.ErrKeyMismatch), is(history.ErrBusy),
-		is(history.ErrNotFound), is(history.ErrNoAttachment), is(history.ErrNoSuchMessage):
-		return "refused"
 	case is(context.Canceled), is(context.DeadlineExceeded):
 		return "canceled"
+	case errors.As(err, &faults), is(errUnread), is(history.ErrPrecondition), is(history.ErrNotEmpty), is(history.ErrKeyMismatch), is(history.ErrBusy),
+		is(history.ErrNotFound), is(history.ErrNoAttachment), is(history.ErrNoSuchMessage):
+		return "refused"
 	case is(history.ErrClosed):
 		return "stopping"
 	}
