@@ -69,14 +69,15 @@ func (p *Pipeline) Replay(ctx context.Context, c Conversation, ask Ask) (Replaye
 	defer view.Close()
 	out := Replayed{State: view.State()}
 	out.Summary = p.Frame(out.State.Summary)
-	if err := out.read(ctx, view, ask.Full, p.compactor.KeepVerbatimTurns()); err != nil {
+	keep, batch := p.compactor.Turns()
+	if err := out.read(ctx, view, ask.Full, keep); err != nil {
 		return Replayed{}, err
 	}
 	out.Report.Damage = view.Damage()
 	if ask.Full {
 		out.repair()
 	}
-	out.fit(ask, p.maxClosureTools)
+	out.fit(ask, p.maxClosureTools, batch)
 	if ask.Full && ask.Inline {
 		if err := inline(ctx, view, out.Messages); err != nil {
 			return Replayed{}, err

@@ -15,9 +15,11 @@ type Budget struct {
 	// nothing.
 	Declare func(name string) int64
 
-	// Settle is the message with which the window began, when a fold made it; 0 when none
-	// did. The sent messages change there anyway, so the low mark holds there, too.
+	// Settle is the last message that the window began with, when a fold made it; 0 when
+	// none did. What is sent changes there anyway, so it is the time to make room for the
+	// Ahead turns until the next fold.
 	Settle int
+	Ahead  int64
 }
 
 // Fitted says what stays of a window.
@@ -47,10 +49,10 @@ func Fit(msgs []history.Message, costs []int64, b Budget) Fitted {
 			begun = true
 		}
 		w.add(i)
-		if w.total > b.Max || i == b.Settle && w.total > low {
-			for w.total > low && w.dropped < len(w.starts)-1 {
-				w.drop()
-			}
+		if w.total > b.Max {
+			w.shrink(low)
+		} else if i == b.Settle {
+			w.shrink(w.ahead(b))
 		}
 	}
 	return Fitted{From: w.starts[w.dropped], Turns: w.dropped, Tokens: w.total, Over: w.total > b.Max}
@@ -73,6 +75,28 @@ func (w *walk) add(i int) {
 		if w.calls[name]++; w.calls[name] == 1 {
 			w.total += w.declare(name)
 		}
+	}
+}
+
+// ahead returns how much there may be now, if the turns to come are as large as those that
+// are there and a little more. When they would take more than half there is no use in it.
+func (w *walk) ahead(b Budget) int64 {
+	turns := int64(len(w.starts) - 1 - w.dropped) // the last one has just begun
+	if turns == 0 {
+		return b.Max
+	}
+	growth := max(w.total-b.Fixed, 0) / turns * b.Ahead
+	growth += growth / 8
+	if growth > (b.Max-b.Fixed)/2 {
+		return b.Max
+	}
+	return b.Max - growth
+}
+
+// shrink leaves out the oldest turns until what stays is as small, or the newest alone.
+func (w *walk) shrink(to int64) {
+	for w.total > to && w.dropped < len(w.starts)-1 {
+		w.drop()
 	}
 }
 

@@ -34,8 +34,9 @@ func TestFit(t *testing.T) {
 		{"even the newest is over with what is fixed", three, Budget{Max: 20, Fixed: 1}, Fitted{From: 5, Turns: 2, Tokens: 21, Over: true}},
 		{"what comes before the first turn belongs to it", append([]history.Message{answer}, three...), Budget{Max: 75}, Fitted{From: 3, Turns: 1, Tokens: 50}},
 		{"no turn begins", []history.Message{answer, answer}, Budget{Max: 15}, Fitted{Tokens: 20, Over: true}},
-		{"a window that a fold left over the low mark", three, Budget{Max: 70, Settle: 5}, Fitted{From: 2, Turns: 1, Tokens: 50}},
-		{"a window that a fold left at the low mark", three, Budget{Max: 86, Settle: 5}, Fitted{Tokens: 70}},
+		{"a window that a fold left with too little room for a turn", three, Budget{Max: 80, Settle: 5, Ahead: 1}, Fitted{From: 2, Turns: 1, Tokens: 50}},
+		{"a window that a fold left with room for a turn", three, Budget{Max: 94, Settle: 5, Ahead: 1}, Fitted{Tokens: 70}},
+		{"a window that would not hold what is ahead", three, Budget{Max: 80, Settle: 5, Ahead: 2}, Fitted{Tokens: 70}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := Fit(tt.in, each(len(tt.in), 10), tt.b); got != tt.want {
@@ -86,7 +87,7 @@ func drawWindow(t *rapid.T) (w window) {
 		}).Draw(t, "message")
 		w.msgs, w.costs = append(w.msgs, m), append(w.costs, rapid.Int64Range(1, 50).Draw(t, "cost"))
 	}
-	w.b = Budget{Max: rapid.Int64Range(1, 400).Draw(t, "max"), Fixed: rapid.Int64Range(0, 100).Draw(t, "fixed"), Settle: rapid.IntRange(0, 30).Draw(t, "settle")}
+	w.b = Budget{Max: rapid.Int64Range(1, 400).Draw(t, "max"), Fixed: rapid.Int64Range(0, 100).Draw(t, "fixed"), Settle: rapid.IntRange(0, 30).Draw(t, "settle"), Ahead: rapid.Int64Range(0, 5).Draw(t, "ahead")}
 	if rapid.Bool().Draw(t, "declares") {
 		w.b.Declare = func(name string) int64 { return int64(len(name)) }
 	}
@@ -147,7 +148,7 @@ func TestFitMovesOnlyWhenTheBudgetIsPassed(t *testing.T) {
 			if would := part.tokens(last.From); got.From != last.From && would <= w.b.Max && n-1 != w.b.Settle {
 				t.Fatalf("message %d: from %d to %d, though all were %d of %d", n, last.From, got.From, would, w.b.Max)
 			}
-			if got.From != last.From && got.Tokens > w.b.Fixed+max(w.b.Max-w.b.Fixed, 0)*7/10 && !atNewest(part.msgs, got.From) {
+			if got.From != last.From && n-1 != w.b.Settle && got.Tokens > w.b.Fixed+max(w.b.Max-w.b.Fixed, 0)*7/10 && !atNewest(part.msgs, got.From) {
 				t.Fatalf("message %d: moved to %d tokens of %d", n, got.Tokens, w.b.Max)
 			}
 			last = got
