@@ -375,8 +375,9 @@ func (x *Index) fill(c *caller, gen uint64, view history.View, part stretch) err
 			return err
 		}
 		m, err := rec.Message()
-		if err != nil {
-			return err
+		if err != nil { // It is in the record, and nothing will make it readable.
+			x.metrics.failures.Inc()
+			continue
 		}
 		p, ok := passageOf(&m)
 		if !ok {

@@ -47,6 +47,7 @@ type memtable struct {
 	tokens    int64
 	text      int64 // bytes indexed
 	size      int64 // of memory, roughly
+	marked    []byte
 }
 
 func newMemtable() *memtable {
@@ -83,15 +84,11 @@ func (m *memtable) add(in int, msg *passage) {
 	for _, text := range msg.texts {
 		m.text += int64(len(text))
 		eachToken(text, false, func(term []byte, _, _ int) {
-			p := m.terms[string(term)]
-			if p == nil {
-				p = &postings{last: -1}
-				m.terms[string(term)] = p
-				m.size += sizeOfTerm + int64(len(term))
+			m.post(term, d, position)
+			if s := stem(term); len(s) != len(term) {
+				m.marked = append(append(m.marked[:0], stemMark...), s...)
+				m.post(m.marked, d, position)
 			}
-			was := len(p.data)
-			p.add(d, position)
-			m.size += int64(len(p.data)-was) * 3 / 2
 			position++
 			length++
 		})
@@ -103,6 +100,18 @@ func (m *memtable) add(in int, msg *passage) {
 	m.tokens += int64(length)
 	m.docs = append(m.docs, doc{uint32(in), msg.seq, msg.at, msg.role, msg.ref, length})
 	m.size += sizeOfDoc
+}
+
+func (m *memtable) post(term []byte, d, position int32) {
+	p := m.terms[string(term)]
+	if p == nil {
+		p = &postings{last: -1}
+		m.terms[string(term)] = p
+		m.size += sizeOfTerm + int64(len(term))
+	}
+	was := len(p.data)
+	p.add(d, position)
+	m.size += int64(len(p.data)-was) * 3 / 2
 }
 
 func (p *postings) add(d, position int32) {

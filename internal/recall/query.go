@@ -69,6 +69,7 @@ type unit struct {
 	places []int32 // of the terms, relative to the first
 	prefix bool    // of the only term
 	phrase bool    // was in quotes
+	stem   string  // of the only term, where all forms of it count
 	must   bool
 	not    bool
 }
@@ -130,6 +131,7 @@ func (u *unit) take(text string) string {
 	word, star := strings.CutSuffix(text[:end], "*")
 	u.fill(word)
 	u.prefix = u.prefix || star && len(u.terms) == 1
+	u.inflect()
 	return text[end:]
 }
 
@@ -149,7 +151,14 @@ func (u *unit) fill(text string) {
 	}
 }
 
-// plainUnits takes every term of a text for a word.
+// inflect lets all forms of a word count. What is excluded is excluded as it stands.
+func (u *unit) inflect() {
+	if len(u.terms) == 1 && !u.prefix && !u.not {
+		u.stem = string(stem([]byte(u.terms[0])))
+	}
+}
+
+// plainUnits takes every term of a text for a word, but for those that say nothing when there are others.
 func plainUnits(text string) []unit {
 	var units []unit
 	seen := map[string]bool{}
@@ -159,13 +168,15 @@ func plainUnits(text string) []unit {
 		}
 		var u unit
 		u.fill(string(term))
-		if len(u.terms) == 0 { // a pair
-			return
-		}
+		u.inflect()
 		seen[string(term)] = true
 		units = append(units, u)
 	})
-	return units
+	said := slices.DeleteFunc(slices.Clone(units), func(u unit) bool { return common[u.terms[0]] })
+	if len(said) == 0 {
+		return units
+	}
+	return said
 }
 
 // clipRunes is the beginning of s, of at most n code points.

@@ -266,14 +266,23 @@ func (f *finder) each(s source, u *unit, term string, visit func(termList)) erro
 	if err := f.ctx.Err(); err != nil {
 		return err
 	}
-	if !u.prefix {
-		l, err := s.find(term)
-		if err == nil && l.df > 0 {
+	if u.prefix {
+		return s.expand(term, visit)
+	}
+	terms := []string{term}
+	if u.stem != "" {
+		terms = []string{u.stem, stemMark + u.stem}
+	}
+	for _, t := range terms {
+		l, err := s.find(t)
+		if err != nil {
+			return err
+		}
+		if l.df > 0 {
 			visit(l)
 		}
-		return err
 	}
-	return s.expand(term, visit)
+	return nil
 }
 
 // scores are what is known of the documents of one source while it is searched.
@@ -281,7 +290,7 @@ type scores struct {
 	score []float64
 	hits  []uint8 // units that had to be there and were, in their order
 	out   []bool
-	times []uint16 // that a prefix was met
+	times []uint16 // that any of several terms was met
 }
 
 var scoreRooms = sync.Pool{New: func() any { return &scores{} }}
@@ -347,8 +356,8 @@ func (f *finder) unit(s source, u *unit, weights []float64, length func(int) uin
 	}
 	for i, term := range u.terms {
 		var bad error
-		if u.prefix {
-			bad = f.prefix(s, u, term, func(d, times int) { room.note(u, d, must, weights[i]*norm(d, float64(times))) })
+		if u.prefix || u.stem != "" {
+			bad = f.united(s, u, term, func(d, times int) { room.note(u, d, must, weights[i]*norm(d, float64(times))) })
 		} else {
 			var l termList
 			if l, bad = s.find(term); bad == nil {
@@ -377,8 +386,8 @@ func (r *scores) note(u *unit, d int, must uint8, score float64) {
 	}
 }
 
-// prefix visits the documents with any of the terms that begin so, as if they were one.
-func (f *finder) prefix(s source, u *unit, term string, visit func(d, times int)) error {
+// united visits the documents with any of the terms that a unit stands for, as if they were one.
+func (f *finder) united(s source, u *unit, term string, visit func(d, times int)) error {
 	room := f.room
 	room.times = append(room.times[:0], make([]uint16, len(room.score))...)
 	left := maxExpansions

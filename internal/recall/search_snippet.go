@@ -16,16 +16,19 @@ const (
 // A marker finds the words of a query in texts.
 type marker struct {
 	words    map[string]bool
+	stems    map[string]bool
 	prefixes []string
 }
 
 func (f *finder) marker() *marker {
-	m := &marker{words: map[string]bool{}}
+	m := &marker{words: map[string]bool{}, stems: map[string]bool{}}
 	for _, u := range f.units {
 		switch {
 		case u.not:
 		case u.prefix:
 			m.prefixes = append(m.prefixes, u.terms...)
+		case u.stem != "":
+			m.stems[u.stem] = true
 		default:
 			for _, t := range u.terms {
 				m.words[t] = true
@@ -36,7 +39,7 @@ func (f *finder) marker() *marker {
 }
 
 func (m *marker) wants(term []byte) bool {
-	return m.words[string(term)] || slices.ContainsFunc(m.prefixes, func(p string) bool {
+	return m.words[string(term)] || m.stems[string(stem(term))] || slices.ContainsFunc(m.prefixes, func(p string) bool {
 		return strings.HasPrefix(string(term), p)
 	})
 }
