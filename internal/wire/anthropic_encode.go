@@ -83,11 +83,11 @@ func exportRest(o *object, raw jsontext.Value, except []string) {
 func exportBlock(o *object, b *history.Block) {
 	switch b.Type {
 	case history.OpaqueBlock:
-		if b.Provider == anthropicProvider && b.Opaque.Kind() == '{' {
-			o.dst = append(o.dst, b.Opaque...)
-		} else {
-			o.dst = history.AppendBlock(o.dst, b)
-		}
+		own := b.Provider == anthropicProvider && b.Opaque.Kind() == '{'
+		o.opaque(b, own, func(d *decoder, v strictjson.Value) history.Block { return d.anthropicBlock(v, "", inAssistant) }, func(s string) {
+			part := history.Text(s)
+			exportBlock(o, &part)
+		})
 		return
 	case history.ThinkingBlock:
 		exportThinking(o, b)

@@ -362,7 +362,12 @@ func (o *object) geminiOpaque(b *history.Block, read func(*decoder, strictjson.V
 			return
 		}
 	}
-	o.dst = history.AppendBlock(o.dst[:from], b)
+	o.dst = o.dst[:from]
+	o.opaque(b, false, read, func(s string) {
+		o.open()
+		o.text("text", s)
+		o.close()
+	})
 }
 
 // geminiVerbatim writes an opaque part under the names that it came with. In a request its

@@ -302,8 +302,11 @@ func (w *openAIExporter) part(b *history.Block) {
 				w.text("filename", b.Filename)
 			}
 		})
-	case b.Type == history.OpaqueBlock && verbatim(b):
-		w.dst = append(w.dst, b.Opaque...)
+	case b.Type == history.OpaqueBlock:
+		w.opaque(b, verbatim(b) && !isItem(b), func(d *decoder, v strictjson.Value) history.Block { return d.openAIPart(v, "") }, func(s string) {
+			part := history.Text(s)
+			w.part(&part)
+		})
 	default:
 		w.dst = history.AppendBlock(w.dst, b)
 	}
@@ -324,11 +327,7 @@ func (w *openAIExporter) level(b *history.Block, kind string, known []string, wr
 	}
 	w.spread(objectOf(memberNamed(b.Extra, kind)), known)
 	w.close()
-	except := []string{"type", kind}
-	if isVendorImage(b) {
-		except = append(except, "member")
-	}
-	w.spread(b.Extra, except)
+	w.spread(b.Extra, []string{"type", kind, "member"})
 	w.close()
 }
 

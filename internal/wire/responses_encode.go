@@ -148,7 +148,7 @@ func (o *object) responsesOutput(m *history.Message, b *history.Block, rest stri
 	switch {
 	case kind == "custom":
 		o.text("type", "custom_tool_call_output")
-	case do != nil && kind != do.item:
+	case do != nil && kind != do.item && answersAs(kind, b):
 		o.text("type", kind)
 	default:
 		o.text("type", "function_call_output")
@@ -180,6 +180,19 @@ func (o *object) responsesOutput(m *history.Message, b *history.Block, rest stri
 	}
 	o.responsesExtras(b.Extra, rest, but...)
 	o.close()
+}
+
+// answersAs reports whether a result has the form that an answer of that type has.
+func answersAs(kind string, b *history.Block) bool {
+	switch {
+	case b.Plain && len(b.Content) == 1, kind == "local_shell_call_output":
+		return true
+	case kind == "computer_call_output":
+		return len(b.Content) == 1
+	case kind == "shell_call_output":
+		return ran(b.Content)
+	}
+	return len(b.Content) == 0
 }
 
 // ran reports whether blocks are what responsesRan of the decoder made.
@@ -319,9 +332,11 @@ func (o *object) responsesPart(role history.Role, b *history.Block) {
 		o.responsesFile(b)
 	case b.Type == history.AudioBlock && b.Data != nil:
 		o.responsesAudio(b)
-	case b.Type == history.OpaqueBlock && verbatim(b):
-		o.dst = append(o.dst, b.Opaque...)
-		o.comma = true
+	case b.Type == history.OpaqueBlock:
+		o.opaque(b, verbatim(b), func(d *decoder, v strictjson.Value) history.Block { return d.responsesPart(v, "") }, func(s string) {
+			part := history.Text(s)
+			o.responsesPart(role, &part)
+		})
 	default:
 		o.dst = history.AppendBlock(o.dst, b)
 		o.comma = true

@@ -167,7 +167,7 @@ func TestNoExtraChangesWhatAnItemSays(t *testing.T) {
 		{`{"role":"assistant","content":[{"type":"tool_call","id":"c","name":"shell","arguments":[1],"extra":{"type":"shell_call"}}]}`,
 			`{"type":"function_call","call_id":"c","name":"shell","arguments":"[1]"}`},
 		{`{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"x","extra":{"type":"shell_call","output":1}},{"type":"tool_result","call_id":"d","content":[{"type":"text","text":"x","extra":{"type":"stdout"}}],"extra":{"type":"shell_call_output"}}]}`,
-			`{"type":"function_call_output","call_id":"c","output":"x"},{"type":"shell_call_output","call_id":"d","output":[{"type":"input_text","text":"x"}]}`},
+			`{"type":"function_call_output","call_id":"c","output":"x"},{"type":"function_call_output","call_id":"d","output":[{"type":"input_text","text":"x"}]}`},
 		{`{"role":"assistant","content":[{"type":"thinking","text":"hm","signature":"s","extra":{"summary":1}},{"type":"text","text":"a"},{"type":"text","text":"b","extra":{"phase":"final_answer"}},{"type":"opaque","provider":"anthropic","data":{"type":"x"},"extra":{"item":true}}]}`,
 			`{"type":"reasoning","summary":[{"type":"summary_text","text":"hm"}]},{"type":"message","role":"assistant","content":"a"},` +
 				`{"type":"message","role":"assistant","content":[{"type":"output_text","text":"b"},{"type":"opaque","provider":"anthropic","data":{"type":"x"},"extra":{"item":true}}],"phase":"final_answer"}`},
