@@ -118,17 +118,21 @@ func (t target) made(m *history.Message) bool {
 
 // An Exporter writes a conversation as a provider's list, message by message.
 type Exporter struct {
+	f Format
 	o object
 	e exporter
 }
 
 // NewExporter is for a provider's format.
-func NewExporter(f Format) *Exporter { return &Exporter{e: codecs[f].exporter()} }
+func NewExporter(f Format) *Exporter { return &Exporter{f: f, e: codecs[f].exporter()} }
 
 // Append appends the elements of a message, each after the first with a comma before
 // it. The last one may be left open.
 func (e *Exporter) Append(dst []byte, m *history.Message) []byte {
 	e.o.dst = dst
+	if foreign(e.f, m) {
+		m = translated(e.f, m)
+	}
 	e.e.add(&e.o, m)
 	return e.o.dst
 }
