@@ -177,6 +177,7 @@ type chain struct {
 	attachments map[string]bool // by hash; those that were missed are there and false
 
 	rewound       rewound
+	before        totals // of the line before
 	begun         bool
 	segmentBefore int
 	sum           uint32
@@ -294,6 +295,7 @@ func (k *chain) line(n int, it item, first bool) {
 		k.found(n, "damage", "the line at offset %d holds another number of messages than it says", it.off)
 	}
 	k.rewind(n, it, c)
+	k.summaries(n, it, c)
 	k.begun, k.sum, k.last = true, it.sum, max(k.last, c.Last)
 }
 

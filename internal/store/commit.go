@@ -81,6 +81,7 @@ type totals struct {
 	FoldedSeq   int64 `json:"folded_seq"`   // the summary covers messages up to this one
 	FoldedTurns int64 `json:"folded_turns"` // turns that begin there
 	Fold        place `json:"fold"`         // line with the newest summary
+	Prose       place `json:"prose"`        // line with what a model wrote of all that the summary covers
 	Title       place `json:"title"`        // line with the first user text
 	Keyed       place `json:"keyed"`        // newest line with an idempotency key
 
@@ -119,6 +120,7 @@ type commit struct {
 	Rewind   *rewinding     `json:"rewind,omitzero"`
 	Note     jsontext.Value `json:"note,omitzero"`
 	Summary  *summary       `json:"summary,omitzero"`
+	Prose    *prose         `json:"prose,omitzero"`
 	Messages jsontext.Value `json:"messages,omitzero"` // array; last, so that appends need not move it
 }
 
@@ -131,15 +133,19 @@ type summary struct {
 	Omitted    int64    `json:"omitted"`
 	At         string   `json:"at"`
 	Source     string   `json:"source"`
+	Text       string   `json:"text,omitzero"`
+	TextSeq    int64    `json:"text_seq,omitzero"`
+	Model      string   `json:"model,omitzero"`
 }
 
 func summaryLine(s *history.Summary) *summary {
-	return &summary{s.Lines, s.ThroughSeq, s.Turns, s.Messages, s.Omitted, s.At.UTC().Format(history.TimeFormat), s.Source}
+	return &summary{s.Lines, s.ThroughSeq, s.Turns, s.Messages, s.Omitted, s.At.UTC().Format(history.TimeFormat), s.Source,
+		s.Text, s.TextSeq, s.Model}
 }
 
 func (s *summary) value() *history.Summary {
 	return &history.Summary{Lines: s.Lines, ThroughSeq: s.ThroughSeq, Turns: s.Turns, Messages: s.Messages,
-		Omitted: s.Omitted, At: parseTime(s.At), Source: s.Source}
+		Omitted: s.Omitted, At: parseTime(s.At), Source: s.Source, Text: s.Text, TextSeq: s.TextSeq, Model: s.Model}
 }
 
 // stored is a time as it will be read back.
@@ -193,6 +199,10 @@ func (c *commit) payload(dst []byte) []byte {
 		dst = append(dst, `,"summary":`...)
 		dst = appendJSON(dst, c.Summary)
 	}
+	if c.Prose != nil {
+		dst = append(dst, `,"prose":`...)
+		dst = appendJSON(dst, c.Prose)
+	}
 	dst = append(dst, `,"messages":[`...)
 	dst = append(dst, c.Messages...)
 	return append(dst, ']')
@@ -226,7 +236,7 @@ func (t *totals) append(dst []byte) []byte {
 	for _, p := range []struct {
 		name string
 		place
-	}{{"fold", t.Fold}, {"title", t.Title}, {"keyed", t.Keyed}, {"rewound", t.Rewound}} {
+	}{{"fold", t.Fold}, {"prose", t.Prose}, {"title", t.Title}, {"keyed", t.Keyed}, {"rewound", t.Rewound}} {
 		if p.none() {
 			continue
 		}

@@ -200,7 +200,7 @@ func (d *draft) commit(e newEntry) (history.Receipt, error) {
 	}
 	d.staged = append(d.staged, staged...)
 	if e.fold != nil {
-		d.fold(c, e.fold, before)
+		receipt.Folded = d.fold(c, e.fold, before)
 	}
 	d.line(c)
 	d.commits++
@@ -237,27 +237,33 @@ func (d *draft) count(t *totals, m *history.Message) {
 func (d *draft) window() history.Window { return windowOf(&d.snap.totals, d.snap.last) }
 
 // fold lets older turns leave the window, if they are due. Whatever goes wrong
-// there, the append goes on.
-func (d *draft) fold(c *commit, folder history.Folder, before history.Window) {
+// there, the append goes on. It reports whether they did.
+func (d *draft) fold(c *commit, folder history.Folder, before history.Window) bool {
 	after := windowOf(&c.Totals, c.Last)
 	var met passed
 	window := d.unfolded(c.Totals.FoldedSeq, &met)
 	next, err := d.callFold(folder, before, after, window)
 	if err != nil {
 		d.t.store.log.Warn("a fold failed", "scope", d.t.key.scope, "conversation", shortName(d.t.dir), "error", err)
-		return
+		return false
 	}
 	if next == nil || next.ThroughSeq <= c.Totals.FoldedSeq || next.ThroughSeq > c.Last {
-		return
+		return false
+	}
+	if next.Next != nil {
+		own := *next
+		own.Next, next = nil, &own
 	}
 	c.Totals.FoldedTurns += upTo(met.starts, next.ThroughSeq)
 	c.Totals.OutMessages -= upTo(met.rewound, next.ThroughSeq) + d.snap.rewound.count(c.Totals.FoldedSeq+1, next.ThroughSeq)
 	c.Totals.FoldedSeq, c.Totals.Fold = next.ThroughSeq, d.here()
+	c.Totals.Prose = place{} // it is in the summary, or of one that is not the newest any more
 	c.Summary = summaryLine(next)
-	d.snap.summary = next
+	d.snap.summary, d.snap.prose = next, nil
 	for len(d.staged) > 0 && d.staged[0].Seq <= next.ThroughSeq {
 		d.staged = d.staged[1:]
 	}
+	return true
 }
 
 // callFold keeps a panic of the folder from failing an append.
@@ -270,7 +276,12 @@ func (d *draft) callFold(folder history.Folder, before, after history.Window, wi
 	if !folder.Due(before, after) {
 		return nil, nil
 	}
-	return folder.Fold(d.snap.summary, window)
+	prev := d.snap.summary
+	if prev != nil && d.snap.prose != nil {
+		from := *prev
+		from.Next, prev = d.snap.prose, &from
+	}
+	return folder.Fold(prev, window)
 }
 
 // passed is the seqs of what a window holds.

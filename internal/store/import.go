@@ -394,6 +394,7 @@ func (b *build) flushLine() error {
 	if b.receipt.FirstSeq == 0 {
 		b.receipt.FirstSeq = r.FirstSeq
 	}
+	b.receipt.Folded = b.receipt.Folded || r.Folded
 	b.line, b.size = nil, 0
 	if len(b.d.buf) >= importWriteBytes {
 		return b.writeOut()

@@ -107,7 +107,7 @@ func (d *draft) replayed(key string, fingerprint [32]byte) (history.Receipt, boo
 				return history.Receipt{}, false, history.ErrKeyMismatch
 			}
 			receipt := d.given[key]
-			receipt.Replayed = true
+			receipt.Replayed, receipt.Folded = true, false
 			return receipt, true, nil
 		}
 	}

@@ -59,6 +59,9 @@ func (t *transcript) load(window int64) error {
 			return err
 		}
 	}
+	if err := t.loadProse(snap); err != nil {
+		return err
+	}
 	t.state.Store(snap)
 	t.store.metrics.opens.Inc()
 	return nil

@@ -151,6 +151,9 @@ func (d *draft) rewind(through int64) error {
 	c.Rewind = r
 	c.Totals.Epoch = randomHex(8)
 	c.Totals.Rewound = d.here()
+	if from.fold != c.Totals.Fold {
+		c.Totals.Prose, d.snap.prose = place{}, nil // it is of a fold that is taken back
+	}
 	c.Totals.Fold, c.Totals.FoldedSeq, c.Totals.FoldedTurns = from.fold, from.foldedSeq, from.foldedTurns
 	c.Totals.OutTurns = c.Totals.Turns - from.foldedTurns - from.window.Turns
 	c.Totals.OutMessages = c.Last - from.foldedSeq - from.window.Messages

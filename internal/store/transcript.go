@@ -64,6 +64,7 @@ type snapshot struct {
 	when    string // of the last commit
 	totals  totals // Bytes counts the last line, too
 	summary *history.Summary
+	prose   *history.Prose // of all that the summary covers; nil when there is none
 	rewound rewound
 	rewinds int // since the one that lists all spans
 
@@ -203,6 +204,6 @@ func (t *transcript) history(snap *snapshot) history.State {
 		Name: t.key.name, Epoch: snap.totals.Epoch,
 		CreatedAt: parseTime(snap.totals.Created), UpdatedAt: parseTime(snap.when),
 		LastSeq: snap.last, LastID: snap.id, Messages: snap.totals.Messages, Turns: snap.totals.Turns,
-		Bytes: snap.totals.Bytes, Answered: snap.totals.Answered, Summary: snap.summary, Damage: damage,
+		Bytes: snap.totals.Bytes, Answered: snap.totals.Answered, Summary: snap.summary, Prose: snap.prose, Damage: damage,
 	}
 }
