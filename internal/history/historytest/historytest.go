@@ -60,6 +60,7 @@ func Run(t *testing.T, h Harness) {
 		{"attachments", attachments},
 		{"imported attachments", importedAttachments},
 		{"rewinds", rewinds},
+		{"proses", proses},
 		{"calls", calls},
 		{"states", states},
 	} {
