@@ -13,8 +13,10 @@ import (
 
 // geminiState is what one content has to know of those before it.
 type geminiState struct {
-	waiting []geminiCall // of the last content with calls
-	results bool         // the content before ended with results
+	waiting      []geminiCall // of the last content with calls
+	settled      int          // how many at the beginning of waiting are known to have theirs
+	byName, byID map[string][]int
+	results      bool // the content before ended with results
 }
 
 // geminiCall is a call that waits for its result.
@@ -76,7 +78,7 @@ func (geminiCodec) decode(d *decoder, v strictjson.Value, path string) []history
 	msgs[0].Extra = rest.marked(mark)
 	d.gemini.results = msgs[len(msgs)-1].Role == history.Tool
 	if len(c.calls) > 0 {
-		d.gemini.waiting = c.calls
+		d.gemini.wait(c.calls)
 	}
 	return msgs
 }
@@ -369,26 +371,44 @@ func (c *geminiContent) derived(name string) string {
 	return "gemini_" + strconv.Itoa(n) + "_" + name
 }
 
-// answer returns the id of the call that a result without an id is for.
+// wait takes the calls that results in the contents that follow are for.
+func (s *geminiState) wait(calls []geminiCall) {
+	s.waiting, s.settled = calls, 0
+	s.byName, s.byID = map[string][]int{}, map[string][]int{}
+	for i, w := range calls {
+		s.byName[w.name] = append(s.byName[w.name], i)
+		s.byID[w.id] = append(s.byID[w.id], i)
+	}
+}
+
+// answer returns the id of the call that a result without an id is for: the next of that
+// name, else the next of any.
 func (s *geminiState) answer(c *geminiContent, name string) string {
 	derived := c.derived(name)
-	for _, sameName := range []bool{true, false} {
-		for i := range s.waiting {
-			if w := &s.waiting[i]; !w.answered && (!sameName || w.name == name) {
-				w.answered = true
-				return w.id
-			}
+	if w := s.next(s.byName, name); w != nil {
+		return w.id
+	}
+	for ; s.settled < len(s.waiting); s.settled++ {
+		if w := &s.waiting[s.settled]; !w.answered {
+			w.answered = true
+			return w.id
 		}
 	}
 	return derived
 }
 
 // answered notes a result that names its call.
-func (s *geminiState) answered(id string) {
-	for i := range s.waiting {
-		if w := &s.waiting[i]; !w.answered && w.id == id {
+func (s *geminiState) answered(id string) { s.next(s.byID, id) }
+
+// next answers the next call of that name or id; nil when none waits.
+func (s *geminiState) next(of map[string][]int, key string) *geminiCall {
+	for list := of[key]; len(list) > 0; list = of[key] {
+		w := &s.waiting[list[0]]
+		of[key] = list[1:]
+		if !w.answered {
 			w.answered = true
-			return
+			return w
 		}
 	}
+	return nil
 }

@@ -331,7 +331,6 @@ func geminiShowable(data jsontext.Value) bool {
 type geminiShown struct {
 	id, name string // as written; no id for a call that had none
 	given    string // the id that its result has
-	answered bool
 }
 
 // call writes a call. The first of a message is the one that a signature belongs to.
@@ -362,6 +361,10 @@ func (w *geminiRender) call(m *history.Message, at int, first bool) geminiShown 
 // the calls, and after them the media that cannot stand inside.
 func (w *geminiRender) results(msgs []history.Message, calls []geminiShown) {
 	ordered := make([]*history.Block, len(calls))
+	waiting := make(map[string][]int, len(calls)) // places of the calls of an id
+	for i := range calls {
+		waiting[calls[i].given] = append(waiting[calls[i].given], i)
+	}
 	for i := range msgs {
 		for j := range msgs[i].Content {
 			b := &msgs[i].Content[j]
@@ -369,12 +372,12 @@ func (w *geminiRender) results(msgs []history.Message, calls []geminiShown) {
 				w.report.WithheldOpaque++
 				continue
 			}
-			at := slices.IndexFunc(calls, func(c geminiShown) bool { return !c.answered && c.given == b.CallID })
-			if at < 0 {
+			of := waiting[b.CallID]
+			if len(of) == 0 {
 				w.report.DroppedEmpty++ // only of messages that were not repaired
 				continue
 			}
-			calls[at].answered, ordered[at] = true, b
+			ordered[of[0]], waiting[b.CallID] = b, of[1:]
 		}
 	}
 	var after []*history.Block

@@ -36,7 +36,7 @@ func (r *responsesRender) call(m *history.Message, i int, results []history.Mess
 	b := &m.Content[i]
 	r.lead(m)
 	kind := textOf(b.Extra, "type")
-	if do := doingOf(kind); do != nil && kind == do.item && m.Provider == r.target.provider && r.doing(m, i, do, answerOf(m, i, results)) {
+	if do := doingOf(kind); do != nil && kind == do.item && m.Provider == r.target.provider && r.doing(m, i, do, r.answerOf(m, i, results)) {
 		return
 	}
 	given := r.calls.call(b.ID, m, i)
@@ -53,29 +53,31 @@ func (r *responsesRender) call(m *history.Message, i int, results []history.Mess
 	}
 	r.text(payload, clean(b.ArgumentString(), &r.report))
 	r.close()
-	r.open = append(r.open, openCall{b.ID, given, form})
+	r.open[b.ID] = append(r.open[b.ID], openCall{given, form})
 }
 
 // answerOf finds the result of a call among those that follow its message; nil when
 // there is none. Calls of one id are answered in order.
-func answerOf(m *history.Message, call int, results []history.Message) *history.Block {
-	id, before := m.Content[call].ID, 0
-	for i := range m.Content[:call] {
-		if b := &m.Content[i]; b.Type == history.ToolCall && b.ID == id {
-			before++
+func (r *responsesRender) answerOf(m *history.Message, call int, results []history.Message) *history.Block {
+	if r.results != nil {
+		return r.results[call]
+	}
+	r.results = map[int]*history.Block{}
+	calls := map[string][]int{}
+	for i := range m.Content {
+		if b := &m.Content[i]; b.Type == history.ToolCall {
+			calls[b.ID] = append(calls[b.ID], i)
 		}
 	}
 	for i := range results {
 		for j := range results[i].Content {
-			if b := &results[i].Content[j]; b.Type == history.ToolResult && b.CallID == id {
-				if before == 0 {
-					return b
-				}
-				before--
+			b := &results[i].Content[j]
+			if waiting := calls[b.CallID]; b.Type == history.ToolResult && len(waiting) > 0 {
+				r.results[waiting[0]], calls[b.CallID] = b, waiting[1:]
 			}
 		}
 	}
-	return nil
+	return r.results[call]
 }
 
 // answers writes the results of a tool message.
@@ -87,13 +89,12 @@ func (r *responsesRender) answers(m *history.Message) {
 			r.report.WithheldOpaque++
 			continue
 		}
-		at := slices.IndexFunc(r.open, func(c openCall) bool { return c.id == b.CallID })
-		if at < 0 {
+		waiting := r.open[b.CallID]
+		if len(waiting) == 0 {
 			continue // only of messages that were not repaired
 		}
-		c := r.open[at]
-		r.open = slices.Delete(r.open, at, at+1)
-		r.answer(m, b, c)
+		r.open[b.CallID] = waiting[1:]
+		r.answer(m, b, waiting[0])
 	}
 }
 
@@ -177,7 +178,7 @@ func (r *responsesRender) doing(m *history.Message, i int, do *doing, result *hi
 	r.text("status", "completed")
 	r.payload(b, do)
 	r.close()
-	r.open = append(r.open, openCall{b.ID, given, do.item})
+	r.open[b.ID] = append(r.open[b.ID], openCall{given, do.item})
 	return true
 }
 

@@ -30,21 +30,22 @@ type responsesRender struct {
 	calls  numbering
 	media  media
 
-	waiting []*history.Block // reasoning that goes before the next item of its answer
-	ids     map[string]bool  // of items written or waiting: none may be there twice
-	open    []openCall       // calls of the message before that wait for their results
-	tools   map[string]bool  // types of the request's tools, and namespace/name of functions; nil until asked for
+	waiting []*history.Block       // reasoning that goes before the next item of its answer
+	ids     map[string]bool        // of items written or waiting: none may be there twice
+	open    map[string][]openCall  // calls of the message before that wait for their results, by id
+	results map[int]*history.Block // of the message that is written, by the place of the call; nil until asked for
+	tools   map[string]bool        // types of the request's tools, and namespace/name of functions; nil until asked for
 }
 
 // An openCall waits for its result, which takes the form of the call.
 type openCall struct {
-	id, given string
-	form      string // the type of the call's item
+	given string // its id as written
+	form  string // the type of its item
 }
 
 func (responsesCodec) render(s *Show) Shown {
 	r := responsesRender{show: s, target: s.target(openAIProvider), names: naming{rule: responsesNames}}
-	r.calls = numbering{rule: responsesIDs, counts: &r.report}
+	r.calls, r.open = numbering{rule: responsesIDs, counts: &r.report}, map[string][]openCall{}
 	r.media = chooseMedia(s.Messages, r.fits)
 	if s.Summary != "" {
 		role := "user"
@@ -102,7 +103,8 @@ func (r *responsesRender) item(kind string) {
 
 // said writes what is no result. Results are those that follow.
 func (r *responsesRender) said(m *history.Message, results []history.Message) {
-	r.open = r.open[:0]
+	clear(r.open)
+	r.results = nil
 	r.calls.begin()
 	if m.Role == history.System {
 		return // the prompt is the agent's to assemble
