@@ -71,18 +71,15 @@ func (x *Index) search(ctx context.Context, scope identity.Scope, q *Query) (Res
 		return Results{}, err
 	}
 	defer x.release(c)
-	if err := x.await(ctx, c, q.Conversation); err != nil {
-		return Results{}, err
-	}
-	select {
-	case x.searches <- struct{}{}:
-		defer func() { <-x.searches }()
-	case <-ctx.Done():
-		return Results{}, ctx.Err()
-	}
-	f := &finder{ctx: ctx, query: q, units: units, after: after, max: q.limit() + spareHits}
-	if err := x.rank(c, f); err != nil {
-		return Results{}, err
+	f := &finder{ctx: ctx, query: q, after: after, max: q.limit() + spareHits}
+	for mended := true; mended; {
+		if err := x.await(ctx, c, q.Conversation); err != nil {
+			return Results{}, err
+		}
+		f.units = slices.Clone(units)
+		if mended, err = x.rank(ctx, c, f); err != nil {
+			return Results{}, err
+		}
 	}
 	return x.confirm(ctx, c, f)
 }
@@ -150,24 +147,25 @@ type finder struct {
 	room    *scores
 }
 
-// rank finds the best documents of a caller.
-func (x *Index) rank(c *caller, f *finder) error {
-	for {
-		bad, err := x.rankOnce(c, f)
-		if bad == nil {
-			return err
-		}
-		c.mu.Lock()
-		if slices.Contains(c.segments, bad) {
-			err = x.unread(c, bad, err)
-		} else {
-			err = nil
-		}
-		c.mu.Unlock()
-		if err != nil {
-			return err
-		}
+// rank finds the best documents of a caller. It reports whether something was found spoilt and removed, so that it has
+// to be done again.
+func (x *Index) rank(ctx context.Context, c *caller, f *finder) (mended bool, err error) {
+	select {
+	case x.searches <- struct{}{}:
+		defer func() { <-x.searches }()
+	case <-ctx.Done():
+		return false, ctx.Err()
 	}
+	bad, err := x.rankOnce(c, f)
+	if bad == nil {
+		return false, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Contains(c.segments, bad) {
+		return true, nil
+	}
+	return true, x.unread(c, bad, err)
 }
 
 // rankOnce returns the segment that was spoilt, if it was for that.
