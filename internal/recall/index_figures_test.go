@@ -152,11 +152,11 @@ func BenchmarkSearch(b *testing.B) {
 		s.index = x
 	}
 	open()
-	before := heap()
+	before := heapInUse()
 	start := time.Now()
 	s.search(scope, Query{Text: "bacon"})
 	indexing := time.Since(start)
-	b.Logf("indexing %d MB of text: %.1f s, heap grew by %.1f MB", total>>20, indexing.Seconds(), float64(heap()-before)/(1<<20))
+	b.Logf("indexing %d MB of text: %.1f s, heap grew by %.1f MB", total>>20, indexing.Seconds(), float64(heapInUse()-before)/(1<<20))
 	s.close()
 	open()
 	start = time.Now()
@@ -202,7 +202,7 @@ func BenchmarkSearch(b *testing.B) {
 			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 		})
 	}
-	b.Logf("heap after searching grew by %.1f MB", float64(heap()-before)/(1<<20))
+	b.Logf("heap after searching grew by %.1f MB", float64(heapInUse()-before)/(1<<20))
 	b.Run("new", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
 			s.say(scope, "c0000", fmt.Sprintf("novelty%d said", i))
@@ -214,7 +214,7 @@ func BenchmarkSearch(b *testing.B) {
 	s.close()
 }
 
-func heap() int64 {
+func heapInUse() int64 {
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats
