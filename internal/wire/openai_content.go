@@ -127,7 +127,7 @@ func soundName(b *history.Block) string {
 func bareType(s string) string {
 	s, _, _ = strings.Cut(s, ";")
 	s = strings.ToLower(strings.TrimSpace(s))
-	if kind, of, ok := strings.Cut(s, "/"); !ok || kind == "" || of == "" || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789/+.-") != "" {
+	if kind, of, ok := strings.Cut(s, "/"); !ok || kind == "" || of == "" || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789/+.-_") != "" {
 		return ""
 	}
 	return s

@@ -397,7 +397,7 @@ func (r *responsesRender) fits(m *history.Message, b *history.Block) bool {
 	case b.Type == history.AudioBlock:
 		return m.Role == history.User && b.Data != nil && soundTypes[soundFormat(b)] != ""
 	case b.Data == nil:
-		return (strings.HasPrefix(b.URL, "https://") || strings.HasPrefix(b.URL, "http://")) && strings.IndexByte(b.URL, 0) < 0
+		return webURL(b.URL)
 	case b.Type == history.ImageBlock:
 		return imageType(b) != ""
 	}
@@ -406,7 +406,7 @@ func (r *responsesRender) fits(m *history.Message, b *history.Block) bool {
 
 // imageType is the type of an image that the provider takes; "" for any other.
 func imageType(b *history.Block) string {
-	kind := b.MediaType
+	kind := mediaType(b)
 	if kind == "" {
 		for mark, of := range map[string]string{"\x89PNG\r\n": "png", "\xff\xd8\xff": "jpeg", "GIF8": "gif"} {
 			if bytes.HasPrefix(b.Data, []byte(mark)) {
@@ -414,23 +414,17 @@ func imageType(b *history.Block) string {
 			}
 		}
 	}
-	if slices.Contains([]string{"image/png", "image/jpeg", "image/gif", "image/webp"}, kind) {
+	if slices.Contains(imageTypes, kind) {
 		return kind
 	}
 	return ""
 }
 
-const mediaTypeSigns = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/+-._"
-
 // fileType is the type of a document; "" when nobody knows.
 func fileType(b *history.Block) string {
-	kind, _, _ := strings.Cut(b.MediaType, ";")
 	switch {
 	case b.MediaType != "":
-		if strings.Trim(kind, mediaTypeSigns) != "" || !strings.Contains(kind, "/") {
-			return ""
-		}
-		return kind
+		return bareType(b.MediaType)
 	case bytes.HasPrefix(b.Data, []byte("%PDF")):
 		return "application/pdf"
 	case utf8.Valid(b.Data):
