@@ -201,9 +201,9 @@ func nesting(raw []byte) int {
 	return deepest
 }
 
-func (d *reader) categories(v strictjson.Value) map[string]string {
+func (r *reader) categories(v strictjson.Value) map[string]string {
 	if v.Kind() != '{' {
-		d.fault(v, "tool_categories", "is an object of tool names and their categories")
+		r.fault(v, "tool_categories", "is an object of tool names and their categories")
 		return nil
 	}
 	var categories map[string]string
@@ -211,7 +211,7 @@ func (d *reader) categories(v strictjson.Value) map[string]string {
 		if categories == nil {
 			categories = map[string]string{}
 		}
-		categories[tool] = d.text(category, "tool_categories", 1, maxTag)
+		categories[tool] = r.text(category, "tool_categories", 1, maxTag)
 	}
 	return categories
 }
@@ -272,6 +272,16 @@ func (r *reader) variant(name string, v strictjson.Value, path string, known []s
 	}
 	r.faults.Add(path+"."+known[i], history.CodeInvalidJSON, v.Offset, "the name of this member is written in another case")
 	return true
+}
+
+// typeless notes that an object has no type, unless a name tells that already: the type,
+// or what may stand for it, is there in another case.
+func (r *reader) typeless(v strictjson.Value, path string, instead ...string) {
+	before := r.count()
+	r.object(v, path, append(instead, "type"), func(string, strictjson.Value) bool { return false })
+	if r.count() == before {
+		r.fault(v, path+".type", "is missing")
+	}
 }
 
 func (r *reader) text(v strictjson.Value, path string, min, max int) string {

@@ -33,11 +33,7 @@ func (d *decoder) openAIPart(v strictjson.Value, path string) history.Block {
 	kind, ok := typ.Text()
 	switch {
 	case !there:
-		before := d.count()
-		d.object(v, path, []string{"type"}, func(string, strictjson.Value) bool { return false })
-		if d.count() == before { // it does not stand there in another case either
-			d.fault(v, path+".type", "is missing")
-		}
+		d.typeless(v, path)
 		return history.Block{}
 	case !ok:
 		d.fault(typ, path+".type", "must be a string")

@@ -108,7 +108,7 @@ func sizeOf(r io.Reader) int64 {
 		case '"':
 			for c, err = in.ReadByte(); err == nil && c != '"'; c, err = in.ReadByte() {
 				if n++; c == '\\' {
-					_, err = in.ReadByte()
+					_, _ = in.ReadByte() // whatever it is, also when nothing comes
 					n++
 				}
 			}

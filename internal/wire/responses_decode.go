@@ -64,11 +64,7 @@ func (d *decoder) responsesType(v strictjson.Value, path string) (string, bool) 
 	if _, there = v.Member("role"); there {
 		return "message", true
 	}
-	before := d.count()
-	d.object(v, path, []string{"type", "role"}, func(string, strictjson.Value) bool { return false })
-	if d.count() == before { // it does not stand there in another case either
-		d.fault(v, path+".type", "is missing")
-	}
+	d.typeless(v, path, "role")
 	return "", false
 }
 

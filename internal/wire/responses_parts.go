@@ -67,11 +67,7 @@ func (d *decoder) partType(v strictjson.Value, path string) string {
 	if there {
 		return d.text(typ, path+".type", 1, maxTag)
 	}
-	before := d.count()
-	d.object(v, path, []string{"type"}, func(string, strictjson.Value) bool { return false })
-	if d.count() == before { // it does not stand there in another case either
-		d.fault(v, path+".type", "is missing")
-	}
+	d.typeless(v, path)
 	return ""
 }
 
