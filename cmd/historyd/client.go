@@ -14,8 +14,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
+
+	"historyd/internal/identity"
 )
 
 // A client calls a running daemon as one caller.
@@ -43,7 +46,10 @@ func newClient(cmd *cobra.Command) (*client, error) {
 		return nil, err
 	}
 	flag := func(name string) string { return cmd.Flag(name).Value.String() }
-	c := &client{base: "http://historyd", http: &http.Client{}}
+	c := &client{base: "http://historyd", http: &http.Client{
+		// Whoever is called answers: a token goes nowhere else.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
 	socket := flag("socket")
 	switch {
 	case flag("url") != "" && socket != "":
@@ -66,7 +72,7 @@ func newClient(cmd *cobra.Command) (*client, error) {
 		if socket == "" {
 			return nil, usageError{errors.New("the configuration listens nowhere: give --url or --socket")}
 		}
-		c.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		c.http.Transport = &http.Transport{ExpectContinueTimeout: time.Second, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "unix", socket)
 		}}
@@ -77,7 +83,7 @@ func newClient(cmd *cobra.Command) (*client, error) {
 
 // findToken reads the caller's token. On a socket it may do without.
 func findToken(file, fallback string, optional bool) (string, error) {
-	token := os.Getenv(tokenVariable)
+	token := strings.TrimSpace(os.Getenv(tokenVariable))
 	switch {
 	case file != "":
 	case token != "":
@@ -171,11 +177,21 @@ func readRefusal(res *http.Response, method string) error {
 	if err != nil || json.Unmarshal(text, &p) != nil {
 		return r
 	}
-	r.code, r.detail = p.Code, p.Detail
+	r.code, r.detail = printable(p.Code), printable(p.Detail)
 	for _, f := range p.Errors {
-		r.faults = append(r.faults, strings.TrimPrefix(f.Path+": "+f.Detail, ": "))
+		r.faults = append(r.faults, printable(strings.TrimPrefix(f.Path+": "+f.Detail, ": ")))
 	}
 	return r
+}
+
+// printable returns a text without what a terminal would obey.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, s)
 }
 
 // patience is how often a busy daemon is asked again, each time after it said so.
@@ -219,7 +235,14 @@ func (c *client) conversations(ctx context.Context) ([]string, error) {
 			return nil, fmt.Errorf("list the conversations: %w", err)
 		}
 		for _, d := range page.Data {
+			// They become names of files.
+			if !identity.ValidConversation(d.Name) {
+				return nil, fmt.Errorf("list the conversations: %q is no name of one", d.Name)
+			}
 			names = append(names, d.Name)
+		}
+		if page.Next == cursor && cursor != "" {
+			return nil, errors.New("list the conversations: the list does not end")
 		}
 		if cursor = page.Next; cursor == "" {
 			return names, nil

@@ -71,14 +71,18 @@ func newExportCommand() *cobra.Command {
 			if output == "" {
 				return x.toStdout(cmd.Context(), names[0])
 			}
-			x.progress = newProgress(cmd.ErrOrStderr(), "conversation", "exported")
+			of := "conversation"
+			if !x.many {
+				of = "byte"
+			}
+			x.progress = newProgress(cmd.ErrOrStderr(), of, "exported")
 			defer x.progress.end()
 			if all {
 				if names, err = c.conversations(cmd.Context()); err != nil {
 					return err
 				}
 			}
-			return x.to(cmd.Context(), output, names)
+			return x.to(cmd.Context(), output, unique(names))
 		},
 	}
 	addClientFlags(cmd)
@@ -87,6 +91,18 @@ func newExportCommand() *cobra.Command {
 	cmd.Flags().StringVarP(&output, "output", "o", "", "`PATH` of a file, of a directory (when it is one, or ends in /), or with several of an archive FILE.tar")
 	cmd.Flags().StringVar(&format, "format", "native", "`FORMAT` of each: native, jsonl, tar, openai, anthropic, responses or gemini")
 	return cmd
+}
+
+// unique returns the names without those that were there before.
+func unique(names []string) []string {
+	var out []string
+	seen := map[string]bool{}
+	for _, name := range names {
+		if !seen[name] {
+			out, seen[name] = append(out, name), true
+		}
+	}
+	return out
 }
 
 // An exporting is one run of the command.
@@ -162,7 +178,7 @@ func (x *exporting) tell(name, path string, size int64) error {
 func (x *exporting) toFile(ctx context.Context, path, name string) error {
 	var size int64
 	err := writeWhole(path, func(w io.Writer) (err error) {
-		_, size, err = x.fetch(ctx, name, w)
+		_, size, err = x.fetch(ctx, name, &passing{w, 0, x.progress})
 		return err
 	})
 	if err != nil {
@@ -171,8 +187,22 @@ func (x *exporting) toFile(ctx context.Context, path, name string) error {
 	return x.tell(name, path, size)
 }
 
-// manifestName is the file in a directory of exports that says of which version each
-// file is. It may be lost: then everything is written again.
+// A passing tells how much of one file is written. How much there will be nobody knows.
+type passing struct {
+	io.Writer
+	n        int64
+	progress *progress
+}
+
+func (p *passing) Write(b []byte) (int, error) {
+	n, err := p.Writer.Write(b)
+	p.n += int64(n)
+	p.progress.at(p.n, p.n)
+	return n, err
+}
+
+// manifestName is the file in a directory of exports that says of which version and in
+// which format each file is. It may be lost: then everything is written again.
 const manifestName = ".historyd-export.json"
 
 type manifest struct {
@@ -181,6 +211,7 @@ type manifest struct {
 
 type exportedFile struct {
 	Version string `json:"version"`
+	Format  string `json:"format"`
 	Size    int64  `json:"size"`
 }
 
@@ -222,7 +253,7 @@ func (x *exporting) update(ctx context.Context, dir, name string, known manifest
 	path := filepath.Join(dir, file)
 	there, listed := known.Files[file]
 	info, err := os.Stat(path)
-	if listed && err == nil && info.Size() == there.Size {
+	if listed && err == nil && there.Format == x.format && info.Mode().IsRegular() && info.Size() == there.Size {
 		res, err := x.client.do(ctx, http.MethodHead, conversationPath(name, "/export?format="+x.format), "", nil, 0)
 		if err == nil {
 			_ = res.Body.Close()
@@ -245,7 +276,7 @@ func (x *exporting) update(ctx context.Context, dir, name string, known manifest
 	if err != nil {
 		return err
 	}
-	known.Files[file] = exportedFile{version, size}
+	known.Files[file] = exportedFile{version, x.format, size}
 	return x.tell(name, path, size)
 }
 
@@ -253,6 +284,10 @@ func isGone(err error) bool {
 	var r *refusal
 	return errors.As(err, &r) && r.status == http.StatusNotFound
 }
+
+// manyRecord is in the entries of an archive of many conversations, so that one named
+// history is not taken for the beginning of the archive of a single one.
+const manyRecord = "HISTORYD.conversation"
 
 // toArchive writes one file with an entry for each conversation.
 func (x *exporting) toArchive(ctx context.Context, path string, names []string) error {
@@ -290,7 +325,8 @@ func (x *exporting) archive(ctx context.Context, w *tar.Writer, spool *os.File, 
 		return err
 	}
 	file := name + exportEndings[x.format]
-	h := &tar.Header{Typeflag: tar.TypeReg, Name: file, Size: size, Mode: 0o600, ModTime: time.Now()}
+	h := &tar.Header{Typeflag: tar.TypeReg, Name: file, Size: size, Mode: 0o600, ModTime: time.Now(),
+		PAXRecords: map[string]string{manyRecord: name}}
 	if err := w.WriteHeader(h); err != nil {
 		return err
 	}
@@ -307,6 +343,9 @@ func rewindFile(f *os.File) error {
 
 // writeWhole writes a file beside its place and puts it there when it is complete.
 func writeWhole(path string, write func(io.Writer) error) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no regular file, and would be replaced", path)
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".historyd-*") // for its owner only
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("there is no directory %s", filepath.Dir(path))

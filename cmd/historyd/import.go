@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	gopath "path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -45,6 +46,8 @@ func newImportCommand() *cobra.Command {
 				return usageError{errors.New("--format is native, jsonl, tar, openai, anthropic, responses or gemini")}
 			case i.name != "" && !identity.ValidConversation(i.name):
 				return usageError{fmt.Errorf("--conversation: %q is no name of a conversation", i.name)}
+			case i.name == "" && slices.Contains(paths, "-"):
+				return usageError{errors.New("the standard input needs --conversation NAME")}
 			case i.name != "" && len(paths) > 1:
 				return usageError{errors.New("--conversation is for one file")}
 			}
@@ -57,9 +60,13 @@ func newImportCommand() *cobra.Command {
 			}
 			i.report.w, i.errors, i.stdin = cmd.OutOrStdout(), cmd.ErrOrStderr(), cmd.InOrStdin()
 			i.progress = newProgress(cmd.ErrOrStderr(), "byte", "sent")
-			err = i.run(cmd.Context(), paths)
+			files, err := i.files(paths)
+			if err != nil {
+				return err
+			}
+			err = i.run(cmd.Context(), files)
 			i.progress.end()
-			return errors.Join(err, i.summary())
+			return errors.Join(err, i.summary(err))
 		},
 	}
 	addClientFlags(cmd)
@@ -99,15 +106,23 @@ type input struct {
 	again bool
 }
 
-func (i *importing) run(ctx context.Context, paths []string) error {
+// files returns the files that paths name.
+func (i *importing) files(paths []string) ([]string, error) {
 	var files []string
 	for _, path := range paths {
 		found, err := filesOf(path)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		files = append(files, found...)
 	}
+	if i.name != "" && len(files) > 1 {
+		return nil, usageError{fmt.Errorf("--conversation is for one file, and %s holds %d", paths[0], len(files))}
+	}
+	return files, nil
+}
+
+func (i *importing) run(ctx context.Context, files []string) error {
 	for _, file := range files {
 		if info, err := os.Stat(file); err == nil {
 			i.planned += info.Size()
@@ -117,7 +132,11 @@ func (i *importing) run(ctx context.Context, paths []string) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := i.file(ctx, file); err != nil {
+		err := i.file(ctx, file)
+		if ctx.Err() != nil {
+			return ctx.Err() // nobody refused it
+		}
+		if err != nil {
 			i.refuse(file, err)
 		}
 		if i.hopeless {
@@ -159,9 +178,6 @@ var importEndings = []string{".json", ".jsonl", ".tar"}
 
 func (i *importing) file(ctx context.Context, path string) error {
 	if path == "-" {
-		if i.name == "" {
-			return usageError{errors.New("the standard input needs --conversation NAME")}
-		}
 		return i.send(ctx, input{path: "standard input", name: i.name, size: -1, ending: exportEndings[i.format],
 			open: func() (io.ReadCloser, error) { return io.NopCloser(i.stdin), nil }})
 	}
@@ -180,6 +196,9 @@ func (i *importing) file(ctx context.Context, path string) error {
 	}
 	in := input{path: path, ending: filepath.Ext(path), name: i.name, size: info.Size(), again: true,
 		open: func() (io.ReadCloser, error) { return os.Open(path) }}
+	if !info.Mode().IsRegular() {
+		in.size, in.again = -1, false // a pipe is read once
+	}
 	if in.name == "" {
 		in.name = strings.TrimSuffix(filepath.Base(path), in.ending)
 	}
@@ -193,20 +212,33 @@ func holdsMany(path string) (bool, error) {
 		return false, err
 	}
 	defer f.Close()
-	h, err := tar.NewReader(f).Next()
-	if errors.Is(err, io.EOF) {
-		return false, fmt.Errorf("the archive is empty")
+	first := true
+	for r := tar.NewReader(f); ; {
+		h, err := r.Next()
+		switch {
+		case errors.Is(err, io.EOF) && first:
+			return false, errors.New("the archive is empty")
+		case errors.Is(err, io.EOF):
+			return false, nil
+		case err != nil && first:
+			return false, fmt.Errorf("no archive: %w", err)
+		case err != nil:
+			return false, fmt.Errorf("the archive cannot be read on: %w", err)
+		case h.Typeflag == tar.TypeDir:
+			continue
+		}
+		name := gopath.Clean(h.Name)
+		if _, many := h.PAXRecords[manyRecord]; many || first && name != "history.json" || !first && !strings.HasPrefix(name, "attachments/") {
+			return true, nil
+		}
+		first = false
 	}
-	if err != nil {
-		return false, fmt.Errorf("no archive: %w", err)
-	}
-	return h.Name != "history.json", nil
 }
 
 // archive imports each entry of an archive of conversations.
 func (i *importing) archive(ctx context.Context, path string) error {
 	if i.name != "" {
-		return usageError{errors.New("--conversation is for one conversation, and the archive holds many")}
+		return errors.New("--conversation is for one conversation, and the archive holds many")
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -221,19 +253,27 @@ func (i *importing) archive(ctx context.Context, path string) error {
 		if err != nil {
 			return fmt.Errorf("the archive cannot be read on: %w", err)
 		}
-		ending := filepath.Ext(h.Name)
+		entry := gopath.Clean(h.Name) // as ./a.json
+		ending := filepath.Ext(entry)
+		if h.Typeflag == tar.TypeDir || entry == manifestName {
+			continue
+		}
 		if h.Typeflag != tar.TypeReg || !slices.Contains(importEndings, ending) {
 			i.refuse(path+"/"+h.Name, errors.New("no .json, .jsonl or .tar file"))
 			continue
 		}
 		in := input{path: path + "/" + h.Name, ending: ending, size: h.Size,
-			name: strings.TrimSuffix(h.Name, ending),
+			name: strings.TrimSuffix(entry, ending),
 			open: func() (io.ReadCloser, error) { return io.NopCloser(r), nil }}
-		if err := i.send(ctx, in); err != nil {
+		err = i.send(ctx, in)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
 			i.refuse(in.path, err)
 		}
-		if i.hopeless || ctx.Err() != nil {
-			return ctx.Err()
+		if i.hopeless {
+			return nil
 		}
 	}
 }
@@ -257,7 +297,9 @@ func (i *importing) send(ctx context.Context, in input) error {
 	if !identity.ValidConversation(in.name) {
 		return errors.New("its name is none of a conversation: give one with --conversation")
 	}
+	before := i.sent
 	for tries := 0; ; tries++ {
+		i.sent = before // what is sent again is counted once
 		body, err := in.open()
 		if err != nil {
 			return err
@@ -293,6 +335,7 @@ func (i *importing) post(ctx context.Context, in input, body io.Reader) error {
 		Skipped      []any `json:"skipped"`
 		SkippedTotal int64 `json:"skipped_total"`
 		Repaired     []any `json:"repaired"`
+		RepairedAll  int64 `json:"repaired_total"`
 		LastSeq      int64 `json:"last_seq"`
 	}
 	if err := json.UnmarshalRead(res.Body, &got); err != nil {
@@ -304,7 +347,7 @@ func (i *importing) post(ctx context.Context, in input, body io.Reader) error {
 	i.had += had
 	return i.report.line(map[string]any{
 		"conversation": in.name, "file": in.path, "imported": got.Imported, "already_there": had,
-		"repaired": len(got.Repaired), "last_seq": got.LastSeq,
+		"repaired": max(got.RepairedAll, int64(len(got.Repaired))), "last_seq": got.LastSeq,
 	}, "%s: %s added, %d there already\n", in.name, count(got.Imported, "message"), had)
 }
 
@@ -341,12 +384,13 @@ func (c counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (i *importing) summary() error {
+// summary tells what was done; ended is why not all of it was.
+func (i *importing) summary(ended error) error {
 	err := i.report.line(map[string]any{"summary": map[string]int64{
 		"conversations": i.done, "failed": i.failed, "imported": i.added, "already_there": i.had,
 	}}, "%s: %s added, %d there already, %d failed\n",
 		count(i.done, "conversation"), count(i.added, "message"), i.had, i.failed)
-	if i.failed > 0 {
+	if i.failed > 0 && ended == nil {
 		return errors.Join(err, errUnsound)
 	}
 	return err
