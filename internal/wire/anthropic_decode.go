@@ -31,8 +31,6 @@ const (
 	inResult
 )
 
-const asBlocks = "calls are tool_use blocks of the assistant's, results tool_result blocks of the user's: write them so"
-
 func (d *decoder) anthropicMessage(v strictjson.Value, path string) []history.Message {
 	m := history.Message{Status: history.Complete}
 	if v.Kind() != '{' {
@@ -50,7 +48,7 @@ func (d *decoder) anthropicMessage(v strictjson.Value, path string) []history.Me
 		}
 		return false
 	})
-	d.refuseTraffic(v, path, rest)
+	d.refuseCarriers(v, path, rest.value())
 	if m.Role == history.Assistant {
 		if model := textOf(rest.value(), "model"); len(model) <= maxTag {
 			m.Model = model
@@ -100,14 +98,6 @@ func (d *decoder) anthropicRole(v strictjson.Value, path string, m *history.Mess
 	}
 	d.fault(role, path+".role", "must be one of user, assistant, system")
 	return inUser
-}
-
-// refuseTraffic refuses unknown members in which other formats carry calls and
-// results: kept unread they would pass the redaction.
-func (d *decoder) refuseTraffic(v strictjson.Value, path string, unknown extra) {
-	if unknown != nil && history.CarriesTools(unknown.value()) {
-		d.fault(v, path, "an unknown member carries tool calls or results: "+asBlocks)
-	}
 }
 
 // bareText reports whether blocks are one text that a string could hold.
@@ -193,7 +183,7 @@ func (d *decoder) anthropicBlock(v strictjson.Value, path string, place int) his
 	if !modelled {
 		return d.anthropicOpaque(v, path)
 	}
-	d.refuseTraffic(v, path, g.rest)
+	d.refuseCarriers(v, path, g.rest.value())
 	d.anthropicPlace(typ, path, kind, place)
 	switch kind {
 	case "image":
@@ -244,7 +234,7 @@ func (d *decoder) wanted(g *givenBlock, name string, min, max int) string {
 func (d *decoder) anthropicOpaque(v strictjson.Value, path string) history.Block {
 	source := memberNamed(v.Raw, "source")
 	if history.ClientTool(v) || history.ClientTool(source) {
-		d.fault(v, path, "this block carries tool calls or results: "+asBlocks)
+		d.fault(v, path, "this block carries tool calls or results: %s", properPlaces[Anthropic])
 	}
 	return history.Block{Type: history.OpaqueBlock, Provider: anthropicProvider, Opaque: v.Compact()}
 }
@@ -350,7 +340,7 @@ func (d *decoder) anthropicMedia(g *givenBlock, kind history.BlockType) history.
 	if len(known) == 1 {
 		return d.anthropicOpaque(g.v, g.path)
 	}
-	d.refuseTraffic(source, path, level)
+	d.refuseCarriers(source, path, level.value())
 	d.anthropicSource(&givenBlock{v: source, path: path, members: members}, typ, &b)
 	if typ != sourceType(&b) {
 		level.first("type", typ)

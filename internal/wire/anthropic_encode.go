@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"encoding/base64"
 	"encoding/json/jsontext"
 	"slices"
 	"unicode/utf8"
@@ -213,8 +212,5 @@ func writeSource(o *object, typ, mediaType string, data []byte) {
 		o.text("data", string(data))
 		return
 	}
-	o.name("data")
-	o.dst = append(o.dst, '"')
-	o.dst = base64.StdEncoding.AppendEncode(o.dst, data)
-	o.dst = append(o.dst, '"')
+	o.base64("data", data)
 }

@@ -172,6 +172,22 @@ func (d *decoder) decode(v strictjson.Value, path string) []history.Message {
 	return msgs
 }
 
+// properPlaces say where each format has calls and results.
+var properPlaces = map[Format]string{
+	Anthropic: "write calls as tool_use blocks of the assistant's, results as tool_result blocks of the user's",
+	Gemini:    "write calls as functionCall parts, results as functionResponse parts",
+	OpenAI:    "write calls as tool_calls, results as tool messages",
+	Responses: "write calls and results as items of their own",
+}
+
+// refuseCarriers refuses unknown members in which other formats carry calls and
+// results: kept unread they would pass the redaction.
+func (d *decoder) refuseCarriers(v strictjson.Value, path string, unknown jsontext.Value) {
+	if history.CarriesTools(unknown) {
+		d.fault(v, path, "an unknown member carries tool calls or results: %s", properPlaces[d.format])
+	}
+}
+
 // depth refuses a message that would not fit into a native document.
 func (d *decoder) depth(v strictjson.Value, path string, m *history.Message, faultsBefore int) {
 	if d.count() == faultsBefore && nesting(v.Raw)+addedDepth > nativeRoom &&

@@ -328,10 +328,7 @@ func (o *object) geminiMedia(b *history.Block, export bool) string {
 	if b.URL != "" {
 		o.text("fileUri", b.URL)
 	} else {
-		o.name("data")
-		o.dst = append(o.dst, '"')
-		o.dst = base64.StdEncoding.AppendEncode(o.dst, b.Data)
-		o.dst = append(o.dst, '"')
+		o.base64("data", b.Data)
 	}
 	if export {
 		if b.Filename != "" {

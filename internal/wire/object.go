@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/base64"
 	"encoding/json/jsontext"
 
 	"historyd/internal/history"
@@ -57,6 +58,14 @@ func (o *object) text(name, s string) {
 func (o *object) raw(name string, v jsontext.Value) {
 	o.name(name)
 	o.dst = append(o.dst, v...)
+}
+
+// base64 appends a member that is bytes.
+func (o *object) base64(name string, data []byte) {
+	o.name(name)
+	o.dst = append(o.dst, '"')
+	o.dst = base64.StdEncoding.AppendEncode(o.dst, data)
+	o.dst = append(o.dst, '"')
 }
 
 func (o *object) null(name string) { o.raw(name, jsontext.Value("null")) }

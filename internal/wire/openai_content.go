@@ -95,7 +95,7 @@ func (w *openAIRender) mediaPart(b *history.Block) {
 		w.text("type", "input_audio")
 		w.name("input_audio")
 		w.open()
-		w.raw("data", base64Text(b.Data))
+		w.base64("data", b.Data)
 		w.text("format", soundName(b))
 	default:
 		w.text("type", "file")

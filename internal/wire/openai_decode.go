@@ -135,14 +135,6 @@ func (d *decoder) openAIMessage(v strictjson.Value, path string) history.Message
 	return m
 }
 
-// refuseCarriers refuses unknown members in which other formats carry calls and
-// results: kept unread they would pass the redaction.
-func (d *decoder) refuseCarriers(v strictjson.Value, path string, unknown jsontext.Value) {
-	if history.CarriesTools(unknown) {
-		d.fault(v, path, "an unknown member carries tool calls or results: write them as tool_calls and tool messages")
-	}
-}
-
 func (d *decoder) openAIRole(v strictjson.Value, path string, m *history.Message) string {
 	role, there := v.Member("role")
 	if !there {

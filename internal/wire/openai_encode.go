@@ -290,7 +290,7 @@ func (w *openAIExporter) part(b *history.Block) {
 		w.level(b, "image_url", imageMembers, func() { w.text("url", imageURL(b)) })
 	case b.Type == history.AudioBlock && b.Data != nil:
 		w.level(b, "input_audio", audioMembers[:1], func() {
-			w.raw("data", base64Text(b.Data))
+			w.base64("data", b.Data)
 			if format := soundFormat(b); format != "" {
 				w.text("format", format)
 			}

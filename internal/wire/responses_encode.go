@@ -38,7 +38,7 @@ func (o *object) responsesItem(m *history.Message, b *history.Block, rest strict
 		o.element()
 		o.open()
 		o.text("type", "image_generation_call")
-		o.responsesBytes("result", b.Data)
+		o.base64("result", b.Data)
 		o.responsesExtras(b.Extra, rest, "type", "result")
 		o.close()
 	case isItem(b):
@@ -53,14 +53,6 @@ func (o *object) responsesItem(m *history.Message, b *history.Block, rest strict
 // isItem reports whether a block is an item that was kept as it is.
 func isItem(b *history.Block) bool {
 	return b.Type == history.OpaqueBlock && b.Extra != nil && verbatim(b) && kindOf(b.Extra, "item") == 't'
-}
-
-// responsesBytes appends a member that is bytes.
-func (o *object) responsesBytes(name string, data []byte) {
-	o.name(name)
-	o.dst = append(o.dst, '"')
-	o.dst = base64.StdEncoding.AppendEncode(o.dst, data)
-	o.dst = append(o.dst, '"')
 }
 
 // responsesExtras writes the members of a block's extra, and after them those of its
@@ -367,7 +359,7 @@ func (o *object) responsesFile(b *history.Block) {
 		o.text("file_url", b.URL)
 		but = append(but, "file_url")
 	case textOf(b.Extra, "file_data") == "base64":
-		o.responsesBytes("file_data", b.Data)
+		o.base64("file_data", b.Data)
 		but = append(but, "file_data")
 	default:
 		o.responsesURL("file_data", b)
@@ -386,7 +378,7 @@ func (o *object) responsesAudio(b *history.Block) {
 	o.text("type", "input_audio")
 	o.name("input_audio")
 	o.open()
-	o.responsesBytes("data", b.Data)
+	o.base64("data", b.Data)
 	level := objectOf(memberNamed(b.Extra, "input_audio"))
 	if format := soundFormat(b); format != "" && kindOf(level, "format") == 0 {
 		o.text("format", format)

@@ -330,7 +330,7 @@ func (r *responsesRender) drawn(m *history.Message, b *history.Block) {
 	r.item("image_generation_call")
 	r.text("id", textOf(b.Extra, "id"))
 	r.text("status", "completed")
-	r.responsesBytes("result", b.Data)
+	r.base64("result", b.Data)
 	r.close()
 }
 

@@ -348,7 +348,7 @@ func (r *responsesRender) part(b *history.Block) {
 		r.text("type", "input_audio")
 		r.name("input_audio")
 		r.object.open()
-		r.responsesBytes("data", b.Data)
+		r.base64("data", b.Data)
 		r.text("format", soundFormat(b))
 		r.close()
 	default:
