@@ -312,7 +312,7 @@ func (x *Index) stretches(c *caller, s *segment, name string, visit func(stretch
 func (x *Index) index(c *caller, name string) error {
 	for {
 		err := x.indexOnce(c, name)
-		if !errors.Is(err, errStale) {
+		if !errors.Is(err, errStale) && !errors.Is(err, history.ErrGone) {
 			return err
 		}
 		if err := x.life.Err(); err != nil {

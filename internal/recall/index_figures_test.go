@@ -52,7 +52,7 @@ func (w *writer) write(t testing.TB, s *shelf, n, conversations int) int64 {
 	t.Helper()
 	scope := scopeNamed(t, "ann")
 	total := int64(0)
-	const batch = 100
+	const batch = 10
 	for i := 0; i < n; i += batch {
 		var b history.Batch
 		for range min(batch, n-i) {
@@ -185,7 +185,7 @@ func BenchmarkSearch(b *testing.B) {
 		{"common", func(int) Query { return Query{Text: strings.Join(w.words[:4], " ")} }},
 		{"rare", func(i int) Query { return Query{Text: w.words[50_000+i%10_000]} }},
 		{"phrase", func(i int) Query { return Query{Text: `"` + w.words[i%50] + " " + w.words[(i+7)%50] + `"`} }},
-		{"prefix", func(i int) Query { return Query{Text: w.words[40_000+i%10_000][:4] + "*"} }},
+		{"prefix", func(i int) Query { return Query{Text: clipRunes(w.words[40_000+i%10_000], 4) + "*"} }},
 		{"newest", func(int) Query { return Query{Text: w.text(15), Sort: Newest} }},
 		{"plain200", func(int) Query { return Query{Text: w.text(1000), Plain: true} }},
 	} {

@@ -2,7 +2,6 @@ package recall
 
 import (
 	"encoding/binary"
-	"maps"
 	"slices"
 	"strings"
 
@@ -173,10 +172,18 @@ func (m *memtable) find(term string) (termList, error) {
 	return termList{}, nil
 }
 
-func (m *memtable) expand(prefix string, visit func(termList)) error {
-	for _, term := range slices.Sorted(maps.Keys(m.terms)) {
+func (m *memtable) expand(prefix string, visit func(df int, load func() (termList, error)) bool) error {
+	var terms []string
+	for term := range m.terms {
 		if strings.HasPrefix(term, prefix) {
-			visit(termList{m.terms[term].data, int(m.terms[term].df)})
+			terms = append(terms, term)
+		}
+	}
+	slices.Sort(terms)
+	for _, term := range terms {
+		p := m.terms[term]
+		if !visit(int(p.df), func() (termList, error) { return termList{p.data, int(p.df)}, nil }) {
+			break
 		}
 	}
 	return nil

@@ -202,17 +202,15 @@ func (r *openSegment) find(term string) (termList, error) {
 	return termList{}, c.err()
 }
 
-// expand visits the terms that begin with prefix, in order.
-func (r *openSegment) expand(prefix string, visit func(termList)) error {
+// expand visits the terms that begin with prefix, in order, until visit returns false.
+func (r *openSegment) expand(prefix string, visit func(df int, load func() (termList, error)) bool) error {
 	for e, err := range r.entries(prefix) {
 		if err != nil {
 			return err
 		}
-		l, err := r.list(e)
-		if err != nil {
-			return err
+		if !visit(e.df, func() (termList, error) { return r.list(e) }) {
+			break
 		}
-		visit(l)
 	}
 	return nil
 }

@@ -113,7 +113,7 @@ func (x *Index) await(ctx context.Context, c *caller, conversation string) error
 type source interface {
 	counts() (docs int, tokens int64)
 	find(term string) (termList, error)
-	expand(prefix string, visit func(termList)) error
+	expand(prefix string, visit func(df int, load func() (termList, error)) bool) error
 	lengths() (func(i int) uint32, error)
 	doc(i int) (doc, error)
 	stretch(i uint32) (stretch, error)
@@ -219,7 +219,10 @@ func (f *finder) weigh(sources []source) (int, error) {
 		for j, term := range u.terms {
 			df := 0
 			for k, s := range sources {
-				err := f.each(s, u, term, func(l termList) { df += l.df })
+				err := f.each(s, u, term, func(n int, _ func() (termList, error)) error {
+					df += n
+					return nil
+				})
 				if err != nil {
 					return k, err
 				}
@@ -259,13 +262,26 @@ func (f *finder) fewer() {
 	f.units, f.weights = units, weights
 }
 
-// each visits the postings of a unit's term in a source.
-func (f *finder) each(s source, u *unit, term string, visit func(termList)) error {
+// each visits the terms that a unit's term stands for in a source: how many documents, and a way to their postings. Of
+// an optional prefix that is a bounded number of terms.
+func (f *finder) each(s source, u *unit, term string, visit func(df int, load func() (termList, error)) error) error {
 	if err := f.ctx.Err(); err != nil {
 		return err
 	}
 	if u.prefix {
-		return s.expand(term, visit)
+		n := 0
+		var bad error
+		err := s.expand(term, func(df int, load func() (termList, error)) bool {
+			if n++; n > maxExpansions && !u.not && !u.must {
+				return false
+			}
+			if n%256 == 0 {
+				bad = f.ctx.Err()
+			}
+			bad = cmp.Or(bad, visit(df, load))
+			return bad == nil
+		})
+		return cmp.Or(err, bad)
 	}
 	terms := []string{term}
 	if u.stem != "" {
@@ -273,11 +289,11 @@ func (f *finder) each(s source, u *unit, term string, visit func(termList)) erro
 	}
 	for _, t := range terms {
 		l, err := s.find(t)
+		if err == nil && l.df > 0 {
+			err = visit(l.df, func() (termList, error) { return l, nil })
+		}
 		if err != nil {
 			return err
-		}
-		if l.df > 0 {
-			visit(l)
 		}
 	}
 	return nil
@@ -388,22 +404,24 @@ func (r *scores) note(u *unit, d int, must uint8, score float64) {
 func (f *finder) united(s source, u *unit, term string, visit func(d, times int)) error {
 	room := f.room
 	room.times = append(room.times[:0], make([]uint16, len(room.score))...)
-	left := maxExpansions
-	var bad error
-	err := f.each(s, u, term, func(l termList) {
-		if left--; left < 0 && !u.not && !u.must {
-			return
+	err := f.each(s, u, term, func(_ int, load func() (termList, error)) error {
+		l, err := load()
+		if err != nil {
+			return err
 		}
-		bad = cmp.Or(bad, eachDoc(l.data, len(room.times), func(d, times int) {
+		return eachDoc(l.data, len(room.times), func(d, times int) {
 			room.times[d] = uint16(min(int(room.times[d])+times, math.MaxUint16))
-		}))
+		})
 	})
+	if err != nil {
+		return err
+	}
 	for d, times := range room.times {
 		if times > 0 {
 			visit(d, int(times))
 		}
 	}
-	return cmp.Or(err, bad)
+	return nil
 }
 
 // eachDoc visits the documents of a list, all of them below n.
