@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"iter"
 	"regexp"
 	"strings"
 	"unicode"
@@ -154,19 +155,21 @@ func harmless(s string) string {
 	}, s)
 }
 
-// An echo is told by its stretches of code points: of those that are not in the summary
-// so far nearly all are in what was said, and they are much of it.
+// stretch is how many code points in a row are compared at a time.
 const stretch = 24
+
+// echoes reports whether a text copies what it should sum up: nearly all of it that is
+// not in the summary so far is, to the letter, in what was said, and is much of that.
 
 func echoes(text string, in *input) bool {
 	if strings.Contains(text, strings.TrimSpace(soFar)) || strings.Contains(text, strings.TrimSpace(since)) {
 		return true
 	}
+	const step = stretch / 3
 	seed := maphash.MakeSeed()
-	before := stretches(seed, in.before, 1)
-	var said = stretches(seed, in.said, 1)
+	before, said := setOf(stretches(seed, in.before, 1)), setOf(stretches(seed, in.said, 1))
 	fresh, known := 0, 0
-	for h := range stretches(seed, text, stretch/3) {
+	for h := range stretches(seed, text, step) {
 		if before[h] {
 			continue
 		}
@@ -174,15 +177,25 @@ func echoes(text string, in *input) bool {
 			known++
 		}
 	}
-	return fresh > 0 && known*5 >= fresh*4 && fresh*(stretch/3)*2 >= utf8.RuneCountInString(in.said)
+	return fresh > 0 && known*5 >= fresh*4 && fresh*step*3 >= utf8.RuneCountInString(in.said)
 }
 
-// stretches are the hashes of every step-th stretch of a text, whatever its white space.
-func stretches(seed maphash.Seed, s string, step int) map[uint64]bool {
-	runes := []rune(strings.Join(strings.Fields(s), " "))
+// stretches yields the hash of every step-th stretch of a text, whatever its white space.
+func stretches(seed maphash.Seed, s string, step int) iter.Seq[uint64] {
+	return func(yield func(uint64) bool) {
+		runes := []rune(strings.Join(strings.Fields(s), " "))
+		for i := 0; i+stretch <= len(runes); i += step {
+			if !yield(maphash.String(seed, string(runes[i:i+stretch]))) {
+				return
+			}
+		}
+	}
+}
+
+func setOf(hashes iter.Seq[uint64]) map[uint64]bool {
 	set := map[uint64]bool{}
-	for i := 0; i+stretch <= len(runes); i += step {
-		set[maphash.String(seed, string(runes[i:i+stretch]))] = true
+	for h := range hashes {
+		set[h] = true
 	}
 	return set
 }

@@ -136,6 +136,8 @@ func (k *chain) summaries(n int, it item, c *commit) {
 	s := c.Summary
 	switch {
 	case s == nil:
+	case !c.Totals.Prose.none():
+		wrong("leaves a model's words waiting that it had to take or drop")
 	case (s.Text == "") != (s.TextSeq == 0) || s.TextSeq > s.ThroughSeq:
 		wrong("has a summary that covers less than its text")
 	case !k.sourced(s, &before):

@@ -128,7 +128,7 @@ func proseTaken(t *testing.T, e Engine) {
 				t.Fatal("the prose took effect without a fold")
 			}
 		}
-		for s.Prose != nil {
+		for tries := 0; s.Prose != nil && tries < 5; tries++ {
 			s = written(t, l, f, 1)
 		}
 		if f.given == nil || s.Summary.Text != p.Text || s.Summary.TextSeq != p.ThroughSeq || s.Summary.Model != "m" || len(s.Summary.Lines) != 3 {

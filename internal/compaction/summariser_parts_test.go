@@ -1,0 +1,159 @@
+package compaction
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"historyd/internal/history"
+	"historyd/internal/projection"
+)
+
+// tokensOf is what a request takes by our own estimate.
+func tokensOf(c chat) int64 {
+	return projection.EstimateText(c.orders) + projection.EstimateText(c.said)
+}
+
+func TestLongInputIsToldInPartsInOrder(t *testing.T) {
+	m := newModel(t, func(w http.ResponseWriter, c chat) { says(w, fmt.Sprint("Summary number ", c.number)) })
+	b := newBench(t, m.URL, func(o *SummariserOptions) { o.Endpoint.MaxInputTokens = 4000 })
+	var huge strings.Builder
+	for i := range 6000 {
+		fmt.Fprintf(&huge, "piece%05d ", i)
+	}
+	b.say("ann", person("first"), assistant("second"), person(huge.String()), assistant("fourth"), person("fifth"), assistant("sixth"))
+	if got := b.try("ann"); got != "recorded" {
+		t.Fatalf("ended as %s: %s", got, b.logs.String())
+	}
+	reqs := m.requests()
+	var all strings.Builder
+	for i, c := range reqs {
+		if n := tokensOf(c); n > 4000 {
+			t.Errorf("request %d takes %d tokens", i, n)
+		}
+		if i > 0 && !strings.Contains(c.said, fmt.Sprintf("%q", fmt.Sprint("Summary number ", i))) {
+			t.Errorf("request %d does not begin with the summary so far: %.100s", i, c.said)
+		}
+		all.WriteString(c.said)
+	}
+	at := 0
+	for i := range 6000 {
+		n := strings.Index(all.String()[at:], fmt.Sprintf("piece%05d", i))
+		if n < 0 {
+			t.Fatalf("piece %d is missing or out of order", i)
+		}
+		at += n
+	}
+	for _, w := range []string{`user: "first"`, `assistant: "second"`, `assistant: "fourth"`} {
+		if strings.Count(all.String(), w) != 1 {
+			t.Errorf("%s is told %d times", w, strings.Count(all.String(), w))
+		}
+	}
+	if len(reqs) < 5 || len(reqs) > 20 {
+		t.Errorf("%d requests", len(reqs))
+	}
+	if p := b.state("ann").Prose; p.Text != fmt.Sprint("Summary number ", len(reqs)) {
+		t.Errorf("the prose is %+v", p)
+	}
+}
+
+func TestAModelThatTakesLessIsAskedForLess(t *testing.T) {
+	for _, tt := range []struct {
+		limit  int64
+		status int
+		body   string
+		want   string
+	}{
+		{3000, 400, `{"error":{"code":"context_length_exceeded"}}`, "recorded"},
+		{1500, 413, ``, "recorded"},
+		{100, 400, `{"error":{"message":"This model's maximum context length is 100 tokens"}}`, "overflow"},
+	} {
+		m := newModel(t, func(w http.ResponseWriter, c chat) {
+			if tokensOf(c) > tt.limit {
+				w.WriteHeader(tt.status)
+				_, _ = io.WriteString(w, tt.body)
+				return
+			}
+			says(w, fmt.Sprint("Summary number ", c.number))
+		})
+		b := newBench(t, m.URL, nil)
+		b.say("ann", person(strings.Repeat("many words ", 4000)+"END"), assistant("b"), person("c"), assistant("d"), person("e"))
+		if got := b.try("ann"); got != tt.want {
+			t.Errorf("limit %d: ended as %s: %s", tt.limit, got, b.logs.String())
+		}
+		reqs := m.requests()
+		if len(reqs) > 60 {
+			t.Errorf("limit %d: %d requests", tt.limit, len(reqs))
+		}
+		if p := b.state("ann").Prose; (p != nil) != (tt.want == "recorded") || p != nil && !strings.Contains(reqs[len(reqs)-1].said, "END") {
+			t.Errorf("limit %d: %+v, the last request: %.200s", tt.limit, p, reqs[len(reqs)-1].said)
+		}
+		// Nothing is removed: the record and the digest are there.
+		if s := b.state("ann"); s.Messages != 5 || s.Summary.Turns != 2 || len(s.Summary.Lines) != 2 {
+			t.Errorf("limit %d: %+v", tt.limit, s.Summary)
+		}
+	}
+}
+
+func TestTooMuchIsToldAsItsDigestAndTheNewest(t *testing.T) {
+	m := newModel(t, always("In short."))
+	b := newBench(t, m.URL, func(o *SummariserOptions) { o.Endpoint.MaxInputTokens = 3000; o.MaxSummaryChars = 2000 })
+	var msgs []history.Message
+	for i := range 200 {
+		msgs = append(msgs, person(fmt.Sprintf("number%03d %s", i, strings.Repeat("word ", 1000))), assistant("yes"))
+	}
+	b.say("ann", msgs...)
+	if got := b.try("ann"); got != "recorded" {
+		t.Fatalf("ended as %s: %s", got, b.logs.String())
+	}
+	reqs := m.requests()
+	all := ""
+	for _, c := range reqs {
+		all += c.said
+	}
+	if len(reqs) > 40 || !strings.Contains(reqs[0].said, "digest of a longer stretch") || !strings.Contains(all, "number197") || strings.Contains(all, "number001") {
+		t.Errorf("%d requests, the first: %.300s", len(reqs), reqs[0].said)
+	}
+	t.Logf("%d requests for 200,000 words", len(reqs))
+}
+
+func TestSummariesDoNotGrow(t *testing.T) {
+	for name, answer := range map[string]func(w http.ResponseWriter, c chat){
+		"echo": func(w http.ResponseWriter, c chat) { says(w, c.said) },
+		"verbose": func(w http.ResponseWriter, c chat) {
+			says(w, strings.Repeat("<ö> ", min(2000, utf8.RuneCountInString(c.said)/8)))
+		},
+	} {
+		m := newModel(t, answer)
+		b := newBench(t, m.URL, nil)
+		picture := strings.Repeat("p", 1<<20)
+		var bytes int64
+		for fold := range 20 {
+			for i := range 2 {
+				msg := person(fmt.Sprintf("%s %d.%d", long("matter"), fold, i))
+				if fold == 0 && i == 0 {
+					image := history.Block{Type: history.ImageBlock, MediaType: "image/png"}
+					image.SetData([]byte(picture))
+					msg.Content = append(msg.Content, image)
+				}
+				b.say("ann", msg, assistant(long("answer")))
+			}
+			b.try("ann")
+			s := b.state("ann")
+			if n := utf8.RuneCountInString(b.c.Frame(s.Summary)); n > 8000 {
+				t.Fatalf("%s: the frame has %d code points after fold %d", name, n, fold)
+			}
+			if s.Summary != nil && len(quoted(s.Summary.Text)) > 0 && utf8.RuneCountInString(quoted(s.Summary.Text)) > 4000+2 {
+				t.Fatalf("%s: the text has %d code points as quoted", name, utf8.RuneCountInString(quoted(s.Summary.Text)))
+			}
+			bytes = s.Bytes
+		}
+		if most := int64(1<<20 + 20*(2*(8000*6)+4*1000)); bytes > most {
+			t.Errorf("%s: the record has %d bytes after 20 folds, want at most %d", name, bytes, most)
+		}
+		t.Logf("%s: %d bytes, of which 1 MiB is a picture; source %s", name, bytes, b.state("ann").Summary.Source)
+	}
+}
