@@ -2,7 +2,6 @@ package compaction
 
 import (
 	"io"
-	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -57,7 +56,6 @@ func TestAnswersThatAreNoSummaryLeaveTheDigest(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			m := newModel(t, tt.answer)
-			m.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 			b := newBench(t, m.URL, nil)
 			b.foldOnce("ann")
 			before := b.state("ann")
@@ -71,7 +69,7 @@ func TestAnswersThatAreNoSummaryLeaveTheDigest(t *testing.T) {
 				t.Errorf("the log holds what was said: %s", s)
 			}
 			// One attempt a fold: the next fold is the next occasion, and covers all.
-			m.answer = always("Of matters.")
+			m.answers(always("Of matters."))
 			b.turn("ann", "x")
 			b.turn("ann", "y")
 			if got := b.try("ann"); got != "recorded" {

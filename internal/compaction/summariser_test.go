@@ -27,7 +27,7 @@ import (
 // model is a server with chat completions. It keeps what it was asked.
 type model struct {
 	*httptest.Server
-	mu     sync.Mutex // guards asked
+	mu     sync.Mutex // guards what follows
 	asked  []chat
 	answer func(w http.ResponseWriter, c chat)
 }
@@ -41,7 +41,7 @@ type chat struct {
 
 func newModel(t *testing.T, answer func(w http.ResponseWriter, c chat)) *model {
 	m := &model{answer: answer}
-	m.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	m.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		raw, err := io.ReadAll(r.Body)
 		var body struct {
 			Model    string
@@ -58,11 +58,21 @@ func newModel(t *testing.T, answer func(w http.ResponseWriter, c chat)) *model {
 		m.mu.Lock()
 		m.asked = append(m.asked, c)
 		c.number = len(m.asked)
+		answer := m.answer
 		m.mu.Unlock()
-		m.answer(w, c)
+		answer(w, c)
 	}))
+	m.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	m.Start()
 	t.Cleanup(m.Close)
 	return m
+}
+
+// answers changes what is answered from now on.
+func (m *model) answers(answer func(http.ResponseWriter, chat)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.answer = answer
 }
 
 func (m *model) requests() []chat {
