@@ -6,6 +6,7 @@ import (
 	"math"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/dustin/go-humanize"
 )
@@ -116,6 +117,23 @@ type Config struct {
 		FoldBatch int `mapstructure:"fold_batch"`
 		// MaxSummaryChars bounds the summary, in characters.
 		MaxSummaryChars int `mapstructure:"max_summary_chars"`
+		// Summariser is digest, or model: then a model is asked in the background
+		// to put the summary into words, and the digest stands until it has.
+		Summariser string `mapstructure:"summariser"`
+		// Model is any server with the chat completions of OpenAI. What it is
+		// told is what was said in conversations.
+		Model struct {
+			// BaseURL is what comes before /chat/completions. Anything but the
+			// loopback needs https.
+			BaseURL string `mapstructure:"base_url"`
+			Name    string `mapstructure:"name"`
+			// APIKeyFile holds the key, and is read for each request; empty is none.
+			APIKeyFile string `mapstructure:"api_key_file"`
+			// Timeout is of one request, its answer included.
+			Timeout Duration `mapstructure:"timeout"`
+			// MaxInputTokens bounds one request, as estimated here.
+			MaxInputTokens int `mapstructure:"max_input_tokens"`
+		} `mapstructure:"model"`
 	} `mapstructure:"compaction"`
 
 	// Replay says what a model is shown besides.
@@ -166,6 +184,9 @@ func Default() Config {
 	c.Compaction.KeepVerbatimTurns = 10
 	c.Compaction.FoldBatch = 5
 	c.Compaction.MaxSummaryChars = 8000
+	c.Compaction.Summariser = "digest"
+	c.Compaction.Model.Timeout = Duration(time.Minute)
+	c.Compaction.Model.MaxInputTokens = 8000
 	c.Replay.MaxClosureTools = 64
 	return c
 }
@@ -199,6 +220,33 @@ func (s Size) String() string {
 
 // MarshalText is String.
 func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Duration is a time. As text it is numbers with units, such as 90s or 1m30s.
+type Duration time.Duration
+
+// UnmarshalText reads what String prints, and more.
+func (d *Duration) UnmarshalText(text []byte) error {
+	t, err := time.ParseDuration(string(text))
+	if err != nil {
+		return errors.New("want a time such as 60s")
+	}
+	*d = Duration(t)
+	return nil
+}
+
+// String is the time without the units that are zero.
+func (d Duration) String() string {
+	s := time.Duration(d).String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(s, zero) {
+			s = s[:len(s)-2]
+		}
+	}
+	return s
+}
+
+// MarshalText is String.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // envPrefix is what our variables begin with.
 const envPrefix = "HISTORYD_"

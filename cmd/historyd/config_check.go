@@ -85,7 +85,10 @@ func checkValue(value any, typ reflect.Type, path string) (usable bool, bad prob
 		}
 		return true, checkList(list, typ.Elem(), path)
 	}
-	if text, ok := value.(string); ok && typ != reflect.TypeFor[string]() && typ != reflect.TypeFor[Size]() {
+	if _, ok := value.(string); !ok && typ == reflect.TypeFor[Duration]() {
+		return wrong("want %s, got %s", wanted(typ), kindOf(value))
+	}
+	if text, ok := value.(string); ok && typ != reflect.TypeFor[string]() && typ != reflect.TypeFor[Size]() && typ != reflect.TypeFor[Duration]() {
 		return wrong("want %s, got the text %q", wanted(typ), text)
 	} else if ok {
 		if _, err := parseText(typ, text); err != nil {
@@ -137,6 +140,10 @@ func parseText(typ reflect.Type, text string) (any, error) {
 		var s Size
 		err := s.UnmarshalText([]byte(text))
 		return s, err
+	case reflect.TypeFor[Duration]():
+		var d Duration
+		err := d.UnmarshalText([]byte(text))
+		return d, err
 	case reflect.TypeFor[[]string]():
 		list := []string{}
 		for item := range strings.SplitSeq(text, ",") {
@@ -167,6 +174,8 @@ func wanted(typ reflect.Type) string {
 	switch {
 	case typ == reflect.TypeFor[Size]():
 		return "a size such as 8MiB"
+	case typ == reflect.TypeFor[Duration]():
+		return "a time such as 60s"
 	case typ.Kind() == reflect.Bool:
 		return "true or false"
 	case typ.Kind() == reflect.Float64:

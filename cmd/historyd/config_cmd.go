@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -82,18 +83,20 @@ func newConfigPrint() *cobra.Command {
 
 // printYAML prints one key a line. JSON is YAML, so that is what values are.
 func printYAML(w io.Writer, s *settings) error {
-	section := ""
+	var section []string
 	for _, k := range keys {
-		name, indent := k.path, ""
-		if in, rest, ok := strings.Cut(k.path, "."); ok {
-			if in != section {
-				section = in
-				if _, err := fmt.Fprintf(w, "%s:\n", in); err != nil {
-					return err
-				}
+		path := strings.Split(k.path, ".")
+		in, name := path[:len(path)-1], path[len(path)-1]
+		for i, s := range in {
+			if i < len(section) && slices.Equal(in[:i+1], section[:i+1]) {
+				continue
 			}
-			name, indent = rest, "  "
+			if _, err := fmt.Fprintf(w, "%s%s:\n", strings.Repeat("  ", i), s); err != nil {
+				return err
+			}
 		}
+		section = in
+		indent := strings.Repeat("  ", len(in))
 		value, err := json.Marshal(k.of(&s.Config).Interface(), jsontext.SpaceAfterColon(true), jsontext.SpaceAfterComma(true))
 		if err != nil {
 			return err

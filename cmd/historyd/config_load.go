@@ -225,6 +225,7 @@ func (s *settings) resolve(environ []string) problems {
 	}
 	for _, path := range []*string{
 		&s.DataDir, &s.CallersFile, &s.Listen.Unix, &s.TLS.Cert, &s.TLS.Key, &s.TLS.ClientCA,
+		&s.Compaction.Model.APIKeyFile,
 	} {
 		if *path == "" {
 			continue

@@ -10,7 +10,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
+
+	"historyd/internal/compaction"
 )
 
 // maxSocketPath is the longest path of a unix socket on Linux.
@@ -57,6 +60,8 @@ func (s *settings) check() problems {
 	}
 	s.checkTLS(wrong)
 	s.checkNumbers(wrong)
+	oneOf("compaction.summariser", s.Compaction.Summariser, "digest", "model")
+	s.checkModel(wrong)
 	oneOf("projection.unknown_tools", s.Projection.UnknownTools, "redact", "keep")
 	return append(bad, s.checkRules()...)
 }
@@ -82,6 +87,33 @@ func (s *settings) checkTLS(wrong func(key, format string, args ...any)) {
 	}
 }
 
+// checkModel says what is wrong with who summarises.
+func (s *settings) checkModel(wrong func(key, format string, args ...any)) {
+	c := &s.Compaction
+	asked := c.Summariser == "model" && !s.inDoubt("compaction")
+	if m := &c.Model; m.BaseURL != "" {
+		if err := compaction.CheckBaseURL(m.BaseURL); err != nil {
+			wrong("compaction.model.base_url", "%v", err)
+		}
+	} else if asked {
+		wrong("compaction.model.base_url", "compaction.summariser is model: say where it is, such as http://127.0.0.1:11434/v1")
+	}
+	if asked && c.Model.Name == "" {
+		wrong("compaction.model.name", "compaction.summariser is model: say which")
+	}
+	if asked && c.MaxSummaryChars >= 500 && c.MaxSummaryChars < compaction.MinModelChars {
+		wrong("compaction.max_summary_chars", "want %d at least with a model, got %d", compaction.MinModelChars, c.MaxSummaryChars)
+	}
+	if f := c.Model.APIKeyFile; f != "" {
+		if _, err := os.Stat(f); err != nil {
+			wrong("compaction.model.api_key_file", "%v", err)
+		}
+	}
+	if t := time.Duration(c.Model.Timeout); (t < time.Second || t > time.Hour) && !s.inDoubt("compaction.model.timeout") {
+		wrong("compaction.model.timeout", "want 1s to 1h, got %v", c.Model.Timeout)
+	}
+}
+
 func (s *settings) checkNumbers(wrong func(key, format string, args ...any)) {
 	for _, r := range []struct {
 		key        string
@@ -102,6 +134,7 @@ func (s *settings) checkNumbers(wrong func(key, format string, args ...any)) {
 		{"compaction.keep_verbatim_turns", int64(s.Compaction.KeepVerbatimTurns), 1, 10_000, false},
 		{"compaction.fold_batch", int64(s.Compaction.FoldBatch), 1, 10_000, false},
 		{"compaction.max_summary_chars", int64(s.Compaction.MaxSummaryChars), 500, 10_000_000, false},
+		{"compaction.model.max_input_tokens", int64(s.Compaction.Model.MaxInputTokens), compaction.MinInputTokens, 10_000_000, false},
 		{"replay.max_closure_tools", int64(s.Replay.MaxClosureTools), 1, 1024, false},
 	} {
 		switch {

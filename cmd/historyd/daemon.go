@@ -44,6 +44,7 @@ type daemon struct {
 	engine        *engine
 	registry      *identity.Registry
 	pipeline      *pipeline.Pipeline
+	summariser    *compaction.Summariser // nil when summaries are digests
 
 	endpoints     []endpoint
 	server        *http.Server
@@ -158,10 +159,15 @@ func (d *daemon) newHandler(reg *prometheus.Registry) (http.Handler, error) {
 		return nil, fmt.Errorf("compaction: %w", err)
 	}
 	d.engine = &engine{Store: d.store}
+	writer, err := d.openSummariser(reg)
+	if err != nil {
+		return nil, fmt.Errorf("compaction: %w", err)
+	}
 	d.pipeline, err = pipeline.New(pipeline.Options{
 		Engine:     d.engine,
 		Policy:     policy,
 		Compactor:  compactor,
+		Summariser: writer,
 		Registerer: reg,
 
 		MaxClosureTools: s.Replay.MaxClosureTools,
@@ -188,6 +194,34 @@ func (d *daemon) newHandler(reg *prometheus.Registry) (http.Handler, error) {
 		Registerer:  reg,
 		Logger:      d.log,
 	})
+}
+
+// openSummariser starts what asks a model, if that is wanted; nil otherwise.
+func (d *daemon) openSummariser(reg prometheus.Registerer) (pipeline.Summariser, error) {
+	c := &d.settings.Compaction
+	if c.Summariser != "model" {
+		return nil, nil
+	}
+	s, err := compaction.NewSummariser(compaction.SummariserOptions{
+		Record: d.engine,
+		Endpoint: compaction.Endpoint{
+			BaseURL:        c.Model.BaseURL,
+			Name:           c.Model.Name,
+			APIKeyFile:     c.Model.APIKeyFile,
+			Timeout:        time.Duration(c.Model.Timeout),
+			MaxInputTokens: c.Model.MaxInputTokens,
+		},
+		MaxSummaryChars: c.MaxSummaryChars,
+		// Nobody wakes it before the pipeline is there.
+		Clean:      func(text string) string { return d.pipeline.Clean(text) },
+		Logger:     d.log,
+		Registerer: reg,
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.summariser = s
+	return s, nil
 }
 
 func (d *daemon) newServer(h http.Handler) *http.Server {
@@ -225,6 +259,9 @@ func (d *daemon) close() error {
 		if err := d.debugListener.Close(); !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
+	}
+	if d.summariser != nil {
+		d.summariser.Close()
 	}
 	if d.store != nil {
 		errs = append(errs, d.store.Close())

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,11 +33,18 @@ type Engine interface {
 	Ready() error
 }
 
+// A Summariser is told of each fold, once it is durable. It must not keep its caller.
+type Summariser interface {
+	Wake(scope identity.Scope, conversation string)
+}
+
 // Options configures a Pipeline. Engine, Policy and Compactor are required.
 type Options struct {
 	Engine    Engine
 	Policy    *projection.Policy
 	Compactor *compaction.Compactor
+
+	Summariser Summariser // nil means that summaries are digests
 
 	MaxClosureTools int // declarations that a replay adds to a request's at most; 0 means 64
 
@@ -49,6 +57,7 @@ type Pipeline struct {
 	engine    Engine
 	policy    atomic.Pointer[projection.Policy]
 	compactor *compaction.Compactor
+	writer    Summariser
 	metrics   *metrics
 	log       *slog.Logger
 
@@ -71,6 +80,7 @@ func New(o Options) (*Pipeline, error) {
 	p := &Pipeline{
 		engine:    o.Engine,
 		compactor: o.Compactor,
+		writer:    o.Summariser,
 		metrics:   newMetrics(o.Registerer),
 		log:       o.Logger,
 
@@ -87,6 +97,29 @@ func New(o Options) (*Pipeline, error) {
 // SetPolicy swaps the rules of projection. What is on its way in keeps the rules
 // that it met.
 func (p *Pipeline) SetPolicy(policy *projection.Policy) { p.policy.Store(policy) }
+
+// folded tells the summariser of a commit with a fold.
+func (p *Pipeline) folded(c Conversation, r history.Receipt) {
+	if r.Folded && !r.Replayed && p.writer != nil {
+		p.writer.Wake(c.Scope, c.Name)
+	}
+}
+
+// Clean is what happens to a text that a model wrote of a conversation before it is
+// kept: it passes projection like what it said in it.
+func (p *Pipeline) Clean(text string) string {
+	kept, err := p.policy.Load().Keep([]history.Message{{Role: history.Assistant, Status: history.Complete, Content: []history.Block{history.Text(text)}}}, projection.Request{})
+	if err != nil || len(kept.Messages) != 1 {
+		return ""
+	}
+	var out strings.Builder
+	for i := range kept.Messages[0].Content {
+		if b := &kept.Messages[0].Content[i]; b.Type == history.TextBlock {
+			out.WriteString(b.Text)
+		}
+	}
+	return out.String()
+}
 
 // A Conversation names one record: a caller's scope, and the caller's name for it.
 type Conversation struct {
