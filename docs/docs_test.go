@@ -134,20 +134,18 @@ func errorCodes(t *testing.T) []string {
 var setting = regexp.MustCompile(`^( *)([a-z_]+):(.*)$`)
 
 func TestEverySettingIsDescribed(t *testing.T) {
-	var keys []string
-	section := ""
+	var keys, path []string
 	for line := range strings.Lines(read(t, "../configs/historyd.yaml")) {
 		m := setting.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
-		switch {
-		case m == nil:
-		case m[1] == "" && m[3] == "":
-			section = m[2] + "."
-		case m[1] == "":
-			section = ""
-			keys = append(keys, m[2])
-		case section != "" && m[1] == "  ":
-			keys = append(keys, section+m[2])
+		if m == nil {
+			continue
 		}
+		depth := len(m[1]) / 2
+		if depth == len(path) && depth > 0 {
+			keys = keys[:len(keys)-1] // that was a section
+		}
+		path = append(path[:depth], m[2])
+		keys = append(keys, strings.Join(path, "."))
 	}
 	if len(keys) < 20 {
 		t.Fatalf("keys of configs/historyd.yaml: got %q, want all of them", keys)
