@@ -21,11 +21,16 @@ var script = []step{
 	takes("b", "3", 5, history.Create),
 	shows("b"),
 	groups("a", "g4", 3),
+	summarises("a"),
 	shows("a"),
+	appends("a", "4z", 4, false),
+	summarises("a"),
 	appends("b", "5", 1, true),
 	takes("b", "p6", 3, history.Extend),
 	shows("b"),
 	takes("b", "p6", 3, history.Extend),
+	summarises("b"),
+	takes("b", "6y", 5, history.Extend),
 	rewinds("b", 2),
 	appends("a", "7", 2, true),
 	shows("b"),
@@ -380,7 +385,9 @@ func (w *world) randomScript(rng *rand.Rand, life int) []step {
 		if rng.IntN(4) == 0 {
 			batch = "p" + batch
 		}
-		switch rng.IntN(13) {
+		switch rng.IntN(15) {
+		case 13, 14:
+			steps = append(steps, summarises(conversation))
 		case 12:
 			steps = append(steps, rewinds(conversation, rng.IntN(4)), shows(conversation))
 		case 0:

@@ -204,10 +204,30 @@ func (w *world) read(l history.Log) (string, error) {
 	if s := v.State(); s.LastSeq != seq || s.Messages != seq || v.Damage() != nil || s.Damage != nil {
 		w.fatalf("%d messages read, damage %+v, state %+v", seq, v.Damage(), s)
 	}
-	if s := v.State().Summary; s != nil && rewound[s.ThroughSeq] {
-		w.fatalf("the summary goes through message %d, which is rewound", s.ThroughSeq)
-	}
+	w.words(v.State(), rewound)
 	return canonical(batches), nil
+}
+
+// words looks at the summary, and at what was written of it: both are of what stands.
+func (w *world) words(state history.State, rewound map[int64]bool) {
+	s, p := state.Summary, state.Prose
+	if s != nil && (rewound[s.ThroughSeq] || rewound[s.TextSeq]) {
+		w.fatalf("the summary goes through message %d, its text through %d: one is rewound", s.ThroughSeq, s.TextSeq)
+	}
+	if s != nil && s.Text != wordsOf(s.TextSeq) {
+		w.fatalf("the text through message %d is %q", s.TextSeq, s.Text)
+	}
+	if p != nil && (s == nil || p.ThroughSeq != s.ThroughSeq || p.Text != wordsOf(p.ThroughSeq)) {
+		w.fatalf("the words %+v wait for the summary %+v", p, s)
+	}
+}
+
+// wordsOf is what is written of the messages up to one.
+func wordsOf(through int64) string {
+	if through == 0 {
+		return ""
+	}
+	return fmt.Sprint("words through ", through)
 }
 
 // canonical sorts the batches that belong to one group: their names are alike but for the last letter.
@@ -387,6 +407,30 @@ func beginning(w *world, l history.Log, batches int) (n int64, names map[string]
 	return n, names, nil
 }
 
+// summarises records words of what is folded. Whether they are there after a failure
+// is not known; what is there is looked at by every read.
+func summarises(conversation string) step {
+	return step{conversation, false, func(w *world, l history.Log) error {
+		state, err := l.State(w.t.Context())
+		if err != nil || state.Summary == nil {
+			return err
+		}
+		through := state.Summary.ThroughSeq
+		err = l.Summarise(w.t.Context(), state.Epoch, history.Prose{Text: wordsOf(through), ThroughSeq: through, Model: "m"})
+		if errors.Is(err, history.ErrPrecondition) {
+			return nil // damage, or a failure that gave the conversation another epoch
+		}
+		if err != nil {
+			return err
+		}
+		after, err := l.State(w.t.Context())
+		if err == nil && (after.Prose == nil || after.ETag() != state.ETag() || after.LastID != state.LastID || !after.UpdatedAt.Equal(state.UpdatedAt)) {
+			w.fatalf("after the words of %+v the state is %+v", state, after)
+		}
+		return err
+	}}
+}
+
 func shows(conversation string) step {
 	return step{conversation, false, func(w *world, l history.Log) error {
 		content, err := w.read(l)
@@ -409,6 +453,9 @@ func (everyThird) Fold(prev *history.Summary, window iter.Seq2[history.Message, 
 	next := history.Summary{}
 	if prev != nil {
 		next = *prev
+	}
+	if p := next.Next; p != nil {
+		next.Text, next.TextSeq, next.Next = p.Text, p.ThroughSeq, nil
 	}
 	var msgs []history.Message
 	for m, err := range window {
