@@ -77,3 +77,20 @@ func TestTheFrameSaysWhatItIs(t *testing.T) {
 		}
 	}
 }
+
+func TestWordsOfAnotherFoldAreNotTaken(t *testing.T) {
+	k := newTalk(t, Options{KeepVerbatimTurns: 1, FoldBatch: 1})
+	k.append(turns(3)...)
+	before := *k.summary
+	for through, taken := range map[int64]bool{0: false, 2: false, before.ThroughSeq: true, before.ThroughSeq + 1: false} {
+		prev := before
+		prev.Next = &history.Prose{Text: "words", Model: "m", ThroughSeq: through}
+		next, err := k.c.Fold(&prev, each(after(&before, append(k.all[:6:6], k.all[2:4]...))))
+		if err != nil || next == nil {
+			t.Fatalf("Fold = %+v, %v", next, err)
+		}
+		if got := next.Text == "words" && next.TextSeq == through && next.Source == "model"; got != taken || next.Next != nil || taken != (len(next.Lines) < len(before.Lines)) {
+			t.Errorf("words through %d of a fold through %d give %+v", through, before.ThroughSeq, next)
+		}
+	}
+}

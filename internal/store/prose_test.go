@@ -104,6 +104,38 @@ func TestDamagedWordsAreDropped(t *testing.T) {
 	}
 }
 
+// Words are of the fold that they were written of, also where its line is lost.
+func TestWordsOfALostFoldAreDropped(t *testing.T) {
+	fsys, s, l := folded(t, false)
+	more(t, l, everyThird{})
+	state := mustStateOf(t, l)
+	lost := state.Summary.ThroughSeq
+	if err := l.Summarise(t.Context(), state.Epoch, history.Prose{Text: wordsOf(lost), ThroughSeq: lost, Model: "m"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range fsys.Files() {
+		at := bytes.LastIndex(b, []byte(`"summary":{"lines"`))
+		if at < 0 {
+			continue
+		}
+		f, err := fsys.Open(name, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt([]byte("S"), int64(at)+1); err != nil {
+			t.Fatal(err)
+		}
+		_ = f.Close()
+	}
+	s = mustOpen(t, fsys)
+	if state = mustStateOf(t, s.Log(ann, "a")); state.Summary == nil || state.Summary.ThroughSeq >= lost || state.Prose != nil {
+		t.Errorf("the summary is %+v, and %+v waits for it", state.Summary, state.Prose)
+	}
+}
+
 // invents is a folder that makes up a text.
 type invents struct {
 	text    string
