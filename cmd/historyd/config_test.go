@@ -96,6 +96,8 @@ func TestEveryKeyCanBeSetFromEverySourceThatSaysSo(t *testing.T) {
 					env = append(env, "HISTORYD_TLS_KEY=/dev/null")
 				case "tls.key":
 					env = append(env, "HISTORYD_TLS_CERT=/dev/null")
+				case "compaction.summariser":
+					env = append(env, "HISTORYD_COMPACTION_MODEL_BASE_URL=http://localhost:1/v1", "HISTORYD_COMPACTION_MODEL_NAME=m")
 				case "tls.client_ca":
 					env = append(env, strings.Split(extra[k.path], ",")...)
 				}
@@ -121,6 +123,8 @@ func other(t *testing.T, k key, defaults *Config) (text string, value any) {
 		"data_dir": "/srv/history", "callers_file": "/srv/callers.json", "listen.tcp": "[::1]:0", "listen.unix": "/run/h",
 		"tls.cert": "/dev/null", "tls.key": "/dev/null", "tls.client_ca": "/dev/null", "log.format": "json",
 		"log.level": "debug", "debug.listen": "localhost:6060", "projection.unknown_tools": "keep",
+		"compaction.summariser": "model", "compaction.model.base_url": "https://models.example.com/v1", "compaction.model.name": "m",
+		"compaction.model.api_key_file": "/dev/null",
 	} {
 		if path == k.path {
 			return text, text
@@ -132,7 +136,12 @@ func other(t *testing.T, k key, defaults *Config) (text string, value any) {
 			return "16MiB", Size(16 << 20)
 		}
 		return (v / 2).String(), max(v/2, 8<<10)
+	case Duration:
+		return (v / 2).String(), v / 2
 	case int:
+		if k.path == "compaction.model.max_input_tokens" {
+			return "1701", 1701
+		}
 		return "701", 701
 	case bool:
 		return "true", true
@@ -148,7 +157,7 @@ func other(t *testing.T, k key, defaults *Config) (text string, value any) {
 
 func yamlLine(path, text string) string {
 	if section, key, ok := strings.Cut(path, "."); ok {
-		return section + ":\n  " + yamlLine(key, text)
+		return section + ":\n  " + strings.ReplaceAll(yamlLine(key, text), "\n", "\n  ")
 	}
 	switch path {
 	case "allowed_hosts":

@@ -124,7 +124,7 @@ func TestSummariesDoNotGrow(t *testing.T) {
 	for name, answer := range map[string]func(w http.ResponseWriter, c chat){
 		"echo": func(w http.ResponseWriter, c chat) { says(w, c.said) },
 		"verbose": func(w http.ResponseWriter, c chat) {
-			says(w, strings.Repeat("<ö> ", utf8.RuneCountInString(c.said)/5))
+			says(w, strings.Repeat("<ö> ", utf8.RuneCountInString(c.said)*6/25))
 		},
 	} {
 		m := newModel(t, answer)
