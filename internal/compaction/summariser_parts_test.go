@@ -157,3 +157,17 @@ func TestSummariesDoNotGrow(t *testing.T) {
 		t.Logf("%s: %d bytes, of which 1 MiB is a picture; source %s", name, bytes, b.state("ann").Summary.Source)
 	}
 }
+
+func TestATextIsCutToWhatAFrameHolds(t *testing.T) {
+	s := &Summariser{textLimit: textLimit(8000), endpoint: &endpoint{Endpoint: Endpoint{MaxInputTokens: 1 << 20}}}
+	for _, piece := range []string{"<", "é", "a word ", "🎉\n"} {
+		got := s.capped(strings.Repeat(piece, 10_000))
+		if n := utf8.RuneCountInString(quoted(got)) - 2; n > s.textLimit || n < s.textLimit-8 {
+			t.Errorf("%q is cut to %d code points as quoted, want nearly %d", piece, n, s.textLimit)
+		}
+	}
+	s.endpoint.MaxInputTokens = 1000
+	if got := s.capped(strings.Repeat("日本語", 10_000)); got == "" || projection.EstimateText(quoted(got)) > 333 {
+		t.Errorf("what goes into the next request takes %d tokens", projection.EstimateText(quoted(got)))
+	}
+}
