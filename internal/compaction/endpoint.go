@@ -61,9 +61,9 @@ func newEndpoint(e Endpoint) (*endpoint, error) {
 	}
 	switch {
 	case e.Name == "":
-		return nil, errors.New("Name is required")
+		return nil, fmt.Errorf("%s is required", "Name")
 	case e.Timeout < 0:
-		return nil, errors.New("Timeout must not be negative")
+		return nil, fmt.Errorf("%s must not be negative", "Timeout")
 	case e.MaxInputTokens < MinInputTokens:
 		return nil, fmt.Errorf("MaxInputTokens is %d: must be at least %d", e.MaxInputTokens, MinInputTokens)
 	}

@@ -90,7 +90,7 @@ func NewSummariser(o SummariserOptions) (*Summariser, error) {
 	case o.MaxSummaryChars != 0 && o.MaxSummaryChars < MinModelChars:
 		return nil, fmt.Errorf("MaxSummaryChars is %d: must be at least %d for a model", o.MaxSummaryChars, MinModelChars)
 	case o.Workers < 0:
-		return nil, errors.New("Workers must not be negative")
+		return nil, fmt.Errorf("%s must not be negative", "Workers")
 	}
 	e, err := newEndpoint(o.Endpoint)
 	if err != nil {
