@@ -24,6 +24,7 @@ import (
 	"historyd/internal/identity"
 	"historyd/internal/pipeline"
 	"historyd/internal/projection"
+	"historyd/internal/recall"
 	"historyd/internal/store"
 )
 
@@ -193,7 +194,13 @@ func newHandler(t testing.TB, policy projection.Options, change ...func(*Options
 	compactor, err := compaction.New(compaction.Options{Registerer: d.reg})
 	must(t, err)
 	log := slog.New(slog.NewJSONHandler(d.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	pipe, err := pipeline.New(pipeline.Options{Engine: d.engine, Policy: p, Compactor: compactor, Registerer: d.reg, Logger: log})
+	index, err := recall.NewIndex(recall.SearchOptions{FS: d.disk, Record: d.engine, Registerer: d.reg})
+	must(t, err)
+	t.Cleanup(func() { _ = index.Close() })
+	recaller, err := recall.New(recall.Options{Local: index, Registerer: d.reg})
+	must(t, err)
+	t.Cleanup(func() { _ = recaller.Close() })
+	pipe, err := pipeline.New(pipeline.Options{Engine: d.engine, Policy: p, Compactor: compactor, Index: index, Recaller: recaller, Registerer: d.reg, Logger: log})
 	must(t, err)
 	o := Options{Pipeline: pipe, Callers: d.registry, Gatherer: d.reg, Registerer: d.reg, Logger: log}
 	for _, c := range change {

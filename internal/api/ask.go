@@ -35,6 +35,8 @@ type ask struct {
 	granted         []string
 	role            string
 	provider, model string
+	recall          *pipeline.RecallAsk // nil when nothing is to be recalled
+	recalled        jsontext.Value      // what was, as the answer shows it
 }
 
 // A shape tells apart the replays of one conversation. It is comparable.
@@ -130,7 +132,8 @@ func (want *ask) member(name string, v strictjson.Value) (err error) {
 	text, isText := v.Text()
 	switch name {
 	case "recall":
-		return badAsk(name, v, "recall is not available in this version")
+		want.recall, err = recallOf(v, true)
+		return err
 	case "granted":
 		return want.grant(v)
 	case "max_tokens":

@@ -347,7 +347,7 @@ func TestRoutesAndMethods(t *testing.T) {
 	}{
 		{"GET", "/", 404, ""}, {"GET", "/v1", 404, ""}, {"GET", "/v1/", 404, ""}, {"GET", "/v1/conversations/", 404, ""},
 		{"GET", "/v1/conversations/x/", 404, ""}, {"GET", "/v1/conversations/x/nothing", 404, ""}, {"GET", "/V1/whoami", 404, ""},
-		{"POST", "/v1/conversations/x/recall", 404, ""}, {"GET", "/v1/search", 404, ""}, {"GET", "/v1/conversations/x/fork", 405, "POST"},
+		{"GET", "/v1/conversations/x/recall", 405, "POST"}, {"POST", "/v1/search", 405, "GET, HEAD"}, {"GET", "/v1/conversations/x/fork", 405, "POST"},
 		{"DELETE", "/v1/history/rewind", 405, "POST"}, {"GET", "/v1/conversations/x/attachments", 404, ""}, {"GET", "/health%7A", 404, ""},
 		{"GET", "/v1/convers%61tions", 404, ""}, {"GET", "//v1/whoami", 404, ""}, {"BREW", "/nowhere", 404, ""},
 		{"POST", "/v1/whoami", 405, "GET, HEAD"}, {"OPTIONS", "/v1/conversations", 405, "DELETE, GET, HEAD"}, {"PATCH", "/v1/conversations/x", 405, "DELETE, GET, HEAD"},

@@ -75,6 +75,9 @@ func (s *server) counted(x *exchange, r *http.Request, c pipeline.Conversation, 
 
 // replay answers from what it answered before, while nothing has changed.
 func (s *server) replay(x *exchange, r *http.Request, c pipeline.Conversation, want *ask) (result string, err error) {
+	if want.recall != nil {
+		return rendered, s.replayWithRecall(x, r, c, want)
+	}
 	now, err := s.pipeline.State(s.glance(), c)
 	if err != nil {
 		return "", err
@@ -91,6 +94,17 @@ func (s *server) replay(x *exchange, r *http.Request, c pipeline.Conversation, w
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), deadline)
 	defer cancel()
+	rep, err := s.replayNow(ctx, c, want)
+	if err != nil {
+		return "", err
+	}
+	body := appendReplay(nil, c, want, rep)
+	s.replays.keep(ctx, s.pipeline, c, rep.State, want.shape, body)
+	x.Header()["Etag"] = []string{rep.State.ETag()}
+	return rendered, x.send(http.StatusOK, jsonType, body)
+}
+
+func (s *server) replayNow(ctx context.Context, c pipeline.Conversation, want *ask) (pipeline.Replayed, error) {
 	ask := pipeline.Ask{
 		Full: want.full, Inline: want.format != wire.Native, MaxTokens: want.maxTokens,
 		Tools: want.toolNames, Granted: want.granted, Role: want.role,
@@ -100,13 +114,7 @@ func (s *server) replay(x *exchange, r *http.Request, c pipeline.Conversation, w
 	if errors.Is(err, history.ErrGone) {
 		rep, err = s.pipeline.Replay(ctx, c, ask)
 	}
-	if err != nil {
-		return "", err
-	}
-	body := appendReplay(nil, c, want, rep)
-	s.replays.keep(ctx, s.pipeline, c, rep.State, want.shape, body)
-	x.Header()["Etag"] = []string{rep.State.ETag()}
-	return rendered, x.send(http.StatusOK, jsonType, body)
+	return rep, err
 }
 
 // glance returns a context for a look at the state, which ends after the deadline or
@@ -166,6 +174,9 @@ func appendReplay(dst []byte, c pipeline.Conversation, want *ask, rep pipeline.R
 	if rep.Summary != nil {
 		dst = append(dst, `,"summary":`...)
 		dst = appendSummary(dst, rep.Summary)
+	}
+	if want.recalled != nil {
+		dst = append(append(dst, `,"recall":`...), want.recalled...)
 	}
 	dst = append(dst, `,"through_seq":`...)
 	dst = strconv.AppendInt(dst, rep.State.LastSeq, 10)

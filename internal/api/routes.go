@@ -36,6 +36,7 @@ func (s *server) routes() *chi.Mux {
 	s.add(m, "GET", "/v1/whoami", s.whoami)
 	s.add(m, "GET", "/v1/conversations", s.listConversations)
 	s.add(m, "DELETE", "/v1/conversations", s.clearAll)
+	s.add(m, "GET", "/v1/search", s.search)
 	for _, base := range []string{"/v1/conversations/{c}", "/v1/history"} {
 		s.add(m, "GET", base, s.showConversation)
 		s.add(m, "DELETE", base, s.clear)
@@ -45,6 +46,7 @@ func (s *server) routes() *chi.Mux {
 		s.add(m, "POST", base+"/replay", s.postReplay)
 		s.add(m, "GET", base+"/export", s.export)
 		s.add(m, "POST", base+"/import", s.importDocument)
+		s.add(m, "POST", base+"/recall", s.postRecall)
 		s.add(m, "POST", base+"/fork", s.fork)
 		s.add(m, "POST", base+"/rewind", s.rewind)
 		s.add(m, "GET", base+"/attachments/{sha256}", s.attachment)

@@ -22,6 +22,9 @@ import (
 func (p *Pipeline) Fork(ctx context.Context, from, to Conversation, through int64) (history.Receipt, error) {
 	receipt, err := p.fork(ctx, from, to, through)
 	p.metrics.forked(err)
+	if err == nil {
+		p.index.Touch(to.Scope, to.Name)
+	}
 	return receipt, err
 }
 
@@ -164,6 +167,13 @@ func (f *copying) attachments(ctx context.Context) iter.Seq2[history.Attachment,
 // are those of history.Log.
 func (p *Pipeline) Rewind(ctx context.Context, c Conversation, through int64, ifMatch func(etag string) bool) (history.Receipt, error) {
 	receipt, err := p.open(c).Rewind(ctx, through, ifMatch)
+	if err == nil {
+		// The record has moved on: an index that cannot follow at once does so later.
+		if lost := p.forget(ctx, c); lost != nil {
+			p.log.ErrorContext(ctx, "the index still holds what was rewound", "error", lost)
+		}
+		p.index.Touch(c.Scope, c.Name)
+	}
 	if err != nil {
 		err = fmt.Errorf("rewind: %w", err)
 	}

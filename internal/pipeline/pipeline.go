@@ -48,6 +48,9 @@ type Options struct {
 
 	MaxClosureTools int // declarations that a replay adds to a request's at most; 0 means 64
 
+	Index    Searcher // of the record; nil means that nothing is found
+	Recaller Recaller // nil means that nothing is recalled
+
 	Registerer prometheus.Registerer // nil means unregistered metrics
 	Logger     *slog.Logger          // nil means no log
 }
@@ -58,6 +61,8 @@ type Pipeline struct {
 	policy    atomic.Pointer[projection.Policy]
 	compactor *compaction.Compactor
 	writer    Summariser
+	index     Searcher
+	recaller  Recaller
 	metrics   *metrics
 	log       *slog.Logger
 
@@ -81,6 +86,8 @@ func New(o Options) (*Pipeline, error) {
 		engine:    o.Engine,
 		compactor: o.Compactor,
 		writer:    o.Summariser,
+		index:     o.Index,
+		recaller:  o.Recaller,
 		metrics:   newMetrics(o.Registerer),
 		log:       o.Logger,
 
@@ -89,6 +96,12 @@ func New(o Options) (*Pipeline, error) {
 	}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
+	}
+	if p.index == nil {
+		p.index = nothing{}
+	}
+	if p.recaller == nil {
+		p.recaller = nothing{}
 	}
 	p.policy.Store(o.Policy)
 	return p, nil
@@ -148,9 +161,14 @@ func (p *Pipeline) List(ctx context.Context, scope identity.Scope, cursor string
 	return l, nil
 }
 
-// Clear removes the conversation; nil when there is none. Durable once it returns nil.
+// Clear removes the conversation, from the index, too; nil when there is none. Durable
+// once it returns nil; after an error it has to be called again.
 func (p *Pipeline) Clear(ctx context.Context, c Conversation) error {
-	if err := p.open(c).Clear(ctx); err != nil {
+	err := p.open(c).Clear(ctx)
+	if err == nil {
+		err = p.forget(ctx, c)
+	}
+	if err != nil {
 		return fmt.Errorf("clear: %w", err)
 	}
 	p.metrics.clears.WithLabelValues("one").Inc()
@@ -161,6 +179,9 @@ func (p *Pipeline) Clear(ctx context.Context, c Conversation) error {
 func (p *Pipeline) ClearAll(ctx context.Context, scope identity.Scope) error {
 	if err := p.engine.ClearAll(ctx, scope); err != nil {
 		return fmt.Errorf("clear all: %w", err)
+	}
+	if err := p.index.ForgetAll(ctx, scope); err != nil {
+		return fmt.Errorf("clear all: take them out of the index: %w: %w", history.ErrUnavailable, err)
 	}
 	p.metrics.clears.WithLabelValues("all").Inc()
 	return nil

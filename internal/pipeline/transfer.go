@@ -78,6 +78,14 @@ type Repaired struct {
 // but for 16 bytes an id or a message without one, and 32 an attachment.
 func (p *Pipeline) Import(ctx context.Context, c Conversation, d Document) (Imported, error) {
 	out, err := p.load(ctx, c, d)
+	if err == nil {
+		if d.Mode == history.Replace {
+			if err = p.forget(ctx, c); err != nil {
+				err = fmt.Errorf("import: %w", err)
+			}
+		}
+		p.index.Touch(c.Scope, c.Name)
+	}
 	p.metrics.imported(d.Mode, out.Receipt, err)
 	return out, err
 }
