@@ -136,12 +136,57 @@ type Config struct {
 		} `mapstructure:"model"`
 	} `mapstructure:"compaction"`
 
+	// Recall says who is asked for what is already known.
+	Recall struct {
+		// Deadline is how long a recall may take, whoever is asked.
+		Deadline Duration `mapstructure:"deadline"`
+		// MinQueryChars is the length below which a query is not asked.
+		MinQueryChars int `mapstructure:"min_query_chars"`
+		// TopK is how many hits of one retriever count.
+		TopK int `mapstructure:"top_k"`
+		// MaxItemChars, MaxTitleChars and MaxTotalChars bound a hit, its title and
+		// all together, in characters.
+		MaxItemChars  int `mapstructure:"max_item_chars"`
+		MaxTitleChars int `mapstructure:"max_title_chars"`
+		MaxTotalChars int `mapstructure:"max_total_chars"`
+		// MinScore leaves out hits of the local search with less than this share
+		// of the best one's score, from 0 to 1.
+		MinScore float64 `mapstructure:"min_score"`
+		// Local keeps a full-text index of each caller's record, for recalls and
+		// for GET /v1/search.
+		Local bool `mapstructure:"local"`
+		// MCP names servers to ask besides. In the file only.
+		MCP []MCPServer `mapstructure:"mcp"`
+	} `mapstructure:"recall"`
+
 	// Replay says what a model is shown besides.
 	Replay struct {
 		// MaxClosureTools is how many tools a full replay declares because the
 		// history names them.
 		MaxClosureTools int `mapstructure:"max_closure_tools"`
 	} `mapstructure:"replay"`
+}
+
+// MCPServer is a server with a search tool. See docs/OPERATIONS.md.
+type MCPServer struct {
+	Name      string        `mapstructure:"name" json:"name"`
+	URL       string        `mapstructure:"url" json:"url,omitempty"`
+	TokenFile string        `mapstructure:"token_file" json:"token_file,omitempty"`
+	Command   []string      `mapstructure:"command" json:"command,omitempty"`
+	Preset    string        `mapstructure:"preset" json:"preset,omitempty"`
+	Tool      string        `mapstructure:"tool" json:"tool,omitempty"`
+	Arguments []MCPArgument `mapstructure:"arguments" json:"arguments,omitempty"`
+	Scoped    string        `mapstructure:"scoped" json:"scoped,omitempty"`
+	Shared    bool          `mapstructure:"shared" json:"shared,omitempty"`
+	Timeout   Duration      `mapstructure:"timeout" json:"timeout,omitzero"`
+	MinScore  float64       `mapstructure:"min_score" json:"min_score,omitempty"`
+}
+
+// MCPArgument is one argument of a tool. It has its name as a value, since names in a
+// configuration file lose their capitals.
+type MCPArgument struct {
+	Name  string `mapstructure:"name" json:"name"`
+	Value any    `mapstructure:"value" json:"value"`
 }
 
 // Withhold is a category of tools and the parts of their calls that are not
@@ -187,6 +232,14 @@ func Default() Config {
 	c.Compaction.Summariser = "digest"
 	c.Compaction.Model.Timeout = Duration(time.Minute)
 	c.Compaction.Model.MaxInputTokens = 8000
+	c.Recall.Deadline = Duration(4 * time.Second)
+	c.Recall.MinQueryChars = 8
+	c.Recall.TopK = 5
+	c.Recall.MaxItemChars = 600
+	c.Recall.MaxTitleChars = 120
+	c.Recall.MaxTotalChars = 2400
+	c.Recall.Local = true
+	c.Recall.MCP = []MCPServer{}
 	c.Replay.MaxClosureTools = 64
 	return c
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding"
 	"fmt"
 	"maps"
 	"reflect"
@@ -88,7 +89,14 @@ func checkValue(value any, typ reflect.Type, path string) (usable bool, bad prob
 	if _, ok := value.(string); !ok && typ == reflect.TypeFor[Duration]() {
 		return wrong("want %s, got %s", wanted(typ), kindOf(value))
 	}
-	if text, ok := value.(string); ok && typ != reflect.TypeFor[string]() && typ != reflect.TypeFor[Size]() && typ != reflect.TypeFor[Duration]() {
+	if typ.Kind() == reflect.Interface {
+		switch value.(type) {
+		case string, bool, int, float64:
+			return true, nil
+		}
+		return wrong("want a text, a number, true or false, got %s", kindOf(value))
+	}
+	if text, ok := value.(string); ok && typ != reflect.TypeFor[string]() && !isText(typ) {
 		return wrong("want %s, got the text %q", wanted(typ), text)
 	} else if ok {
 		if _, err := parseText(typ, text); err != nil {
@@ -97,7 +105,7 @@ func checkValue(value any, typ reflect.Type, path string) (usable bool, bad prob
 		return true, nil
 	}
 	got := reflect.ValueOf(value)
-	if value == nil || !fits(got.Kind(), typ.Kind()) {
+	if value == nil || typ == reflect.TypeFor[Duration]() || !fits(got.Kind(), typ.Kind()) {
 		return wrong("want %s, got %s", wanted(typ), kindOf(value))
 	}
 	return true, nil
@@ -135,16 +143,12 @@ func fits(got, want reflect.Kind) bool {
 
 // parseText reads a key's value from a line of text.
 func parseText(typ reflect.Type, text string) (any, error) {
-	switch typ {
-	case reflect.TypeFor[Size]():
-		var s Size
-		err := s.UnmarshalText([]byte(text))
-		return s, err
-	case reflect.TypeFor[Duration]():
-		var d Duration
-		err := d.UnmarshalText([]byte(text))
-		return d, err
-	case reflect.TypeFor[[]string]():
+	if isText(typ) {
+		value := reflect.New(typ)
+		err := value.Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(text))
+		return value.Elem().Interface(), err
+	}
+	if typ == reflect.TypeFor[[]string]() {
 		list := []string{}
 		for item := range strings.SplitSeq(text, ",") {
 			if item = strings.TrimSpace(item); item != "" {
@@ -167,6 +171,11 @@ func parseText(typ reflect.Type, text string) (any, error) {
 		return nil, fmt.Errorf("want %s, got the text %q", wanted(typ), text)
 	}
 	return value, nil
+}
+
+// isText reports whether values of a type are written as text and read by themselves.
+func isText(typ reflect.Type) bool {
+	return reflect.PointerTo(typ).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
 // wanted says in words what a key of a type takes.

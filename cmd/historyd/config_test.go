@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -142,10 +143,16 @@ func other(t *testing.T, k key, defaults *Config) (text string, value any) {
 		if k.path == "compaction.model.max_input_tokens" {
 			return "1701", 1701
 		}
+		if k.path == "recall.top_k" {
+			return "7", 7
+		}
 		return "701", 701
 	case bool:
-		return "true", true
+		return strconv.FormatBool(!v), !v
 	case float64:
+		if k.path == "recall.min_score" {
+			return "0.5", 0.5
+		}
 		return "2.5", 2.5
 	case []string:
 		return "history.example", []string{"history.example"}

@@ -63,7 +63,7 @@ func (s *settings) check() problems {
 	oneOf("compaction.summariser", s.Compaction.Summariser, "digest", "model")
 	s.checkModel(wrong)
 	oneOf("projection.unknown_tools", s.Projection.UnknownTools, "redact", "keep")
-	return append(bad, s.checkRules()...)
+	return slices.Concat(bad, s.checkRules(), s.checkRecall())
 }
 
 func (s *settings) checkTLS(wrong func(key, format string, args ...any)) {

@@ -24,6 +24,7 @@ import (
 	"historyd/internal/history"
 	"historyd/internal/identity"
 	"historyd/internal/pipeline"
+	"historyd/internal/recall"
 	"historyd/internal/store"
 )
 
@@ -43,6 +44,8 @@ type daemon struct {
 	store         *store.Store
 	engine        *engine
 	registry      *identity.Registry
+	index         *recall.Index // nil when there is none
+	recaller      *recall.Recaller
 	pipeline      *pipeline.Pipeline
 	summariser    *compaction.Summariser // nil when summaries are digests
 
@@ -163,7 +166,10 @@ func (d *daemon) newHandler(reg *prometheus.Registry) (http.Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compaction: %w", err)
 	}
-	d.pipeline, err = pipeline.New(pipeline.Options{
+	if err := d.openRecall(reg, d.log); err != nil {
+		return nil, err
+	}
+	o := pipeline.Options{
 		Engine:     d.engine,
 		Policy:     policy,
 		Compactor:  compactor,
@@ -172,8 +178,13 @@ func (d *daemon) newHandler(reg *prometheus.Registry) (http.Handler, error) {
 
 		MaxClosureTools: s.Replay.MaxClosureTools,
 
-		Logger: d.log,
-	})
+		Recaller: d.recaller,
+		Logger:   d.log,
+	}
+	if d.index != nil {
+		o.Index = d.index
+	}
+	d.pipeline, err = pipeline.New(o)
 	if err != nil {
 		return nil, err
 	}
@@ -262,6 +273,12 @@ func (d *daemon) close() error {
 	}
 	if d.summariser != nil {
 		d.summariser.Close()
+	}
+	if d.recaller != nil {
+		errs = append(errs, d.recaller.Close())
+	}
+	if d.index != nil {
+		errs = append(errs, d.index.Close())
 	}
 	if d.store != nil {
 		errs = append(errs, d.store.Close())
