@@ -265,7 +265,7 @@ func (r *anthropicRender) opaque(m *history.Message, b *history.Block) piece {
 	p := piece{kind: rawPiece, b: b}
 	if m.Role == history.Assistant {
 		p = r.answered(m, b, typ)
-	} else if b.Provider != r.provider || !userTakes(b.Opaque, typ) || typ == "image" && !r.files[b] {
+	} else if b.Provider != r.provider || b.Provider != anthropicProvider || !userTakes(b.Opaque, typ) || typ == "image" && !r.files[b] {
 		p.kind = gone
 	}
 	if p.kind == gone {
@@ -278,7 +278,8 @@ func (r *anthropicRender) opaque(m *history.Message, b *history.Block) piece {
 // holds for all its models.
 func (r *anthropicRender) answered(m *history.Message, b *history.Block, typ string) piece {
 	p := piece{kind: gone, b: b}
-	if m.Provider != r.provider || b.Provider != r.provider && b.Provider != anthropicProvider || typ == "" {
+	// A provider that speaks several formats knows a block only in the one it came in.
+	if m.Provider != r.provider || b.Provider != anthropicProvider || typ == "" {
 		return p // another one may serve the models of Anthropic, in its format
 	}
 	switch _, modelled := anthropicTypes[typ]; {
@@ -388,7 +389,7 @@ func (r *anthropicRender) chooseFiles(room int) media {
 
 // resultTakes reports whether a block of the provider's may stand in a result.
 func (r *anthropicRender) resultTakes(b *history.Block) bool {
-	if b.Provider != r.provider {
+	if b.Provider != r.provider || b.Provider != anthropicProvider {
 		return false
 	}
 	switch typ := textOf(b.Opaque, "type"); typ {

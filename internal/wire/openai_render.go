@@ -210,7 +210,8 @@ func (w *openAIRender) foreign(m *history.Message) bool {
 
 // answers reports whether an opaque block is a part of an answer.
 func (w *openAIRender) answers(m *history.Message, b *history.Block) bool {
-	if !verbatim(b) {
+	// An item of Responses is none of Chat Completions, whoever speaks both.
+	if !verbatim(b) || isItem(b) {
 		return false
 	}
 	if textOf(b.Opaque, "type") == "refusal" && kindOf(b.Opaque, "refusal") == '"' {
