@@ -45,8 +45,8 @@ func hostedIn(v strictjson.Value) []hosted {
 
 // hostedOf reads one object.
 func hostedOf(v strictjson.Value) (h hosted, ok bool) {
-	var name, typ, answers string
-	arguments := false
+	var name, typ, answers, kind string
+	arguments, code := false, false
 	for member, m := range v.Members() {
 		switch spelt := strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(member)); spelt {
 		case "type":
@@ -60,9 +60,17 @@ func hostedOf(v strictjson.Value) (h hosted, ok bool) {
 		case "input", "arguments", "args":
 			arguments = true
 			h.said = append(h.said, m)
+		case "tooltype":
+			kind, _ = m.Text()
+		case "executablecode":
+			code = true
+			h.said = append(h.said, m)
+		case "codeexecutionresult":
+			code = true
+			h.told = append(h.told, m)
 		case "action", "code", "queries":
 			h.said = append(h.said, m)
-		case "output", "outputs", "content", "result", "results", "error", "reason":
+		case "output", "outputs", "content", "result", "results", "response", "error", "reason":
 			h.told = append(h.told, m)
 		}
 	}
@@ -77,7 +85,13 @@ func hostedOf(v strictjson.Value) (h hosted, ok bool) {
 	if own != "" {
 		h.tools = append(h.tools, own)
 	}
-	return h, called || own != "" || h.answers != "" || h.server && arguments
+	if kind != "" {
+		h.tools = append(h.tools, kind)
+	}
+	if code {
+		h.tools = append(h.tools, "code_execution")
+	}
+	return h, called || own != "" || kind != "" || code || h.answers != "" || h.server && arguments
 }
 
 // toolOfType returns the tool that a type names, such as web_search_call and

@@ -1,0 +1,41 @@
+package projection
+
+import (
+	"encoding/json/jsontext"
+	"strings"
+	"testing"
+
+	"historyd/internal/history"
+)
+
+// What Gemini runs itself has its names in other places than a name or a type.
+func TestToolsOfGeminiFollowTheirCategories(t *testing.T) {
+	for _, tt := range []struct {
+		name, data string
+		categories map[string]string
+		kept       bool
+	}{
+		{"code", `{"executableCode":{"language":"PYTHON","code":"CANARYabcd"}}`, map[string]string{"code_execution": "files"}, false},
+		{"what code gave", `{"codeExecutionResult":{"outcome":"OUTCOME_OK","output":"CANARYabcd"}}`, map[string]string{"code_execution": "files"}, false},
+		{"a search", `{"serverToolCall":{"id":"x","toolType":"GOOGLE_SEARCH_WEB","args":{"a":"CANARYabcd"}}}`, map[string]string{"google_search_web": "files"}, false},
+		{"what a search gave", `{"serverToolResponse":{"id":"x","toolType":"GOOGLE_SEARCH_WEB","response":{"a":"CANARYabcd"}}}`, map[string]string{"google_search_web": "files"}, false},
+		{"by the server's own rule", `{"serverToolCall":{"id":"x","toolType":"wallet_send","args":{"a":"CANARYabcd"}}}`, nil, false},
+		{"nobody says anything of it", `{"executableCode":{"language":"PYTHON","code":"CANARYabcd"}}`, nil, true},
+	} {
+		p, err := New(Options{Tools: []Rule{{"wallet_*", "wallet"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := history.Message{Role: history.Assistant, Status: history.Complete, Content: []history.Block{
+			history.Text("said"), {Type: history.OpaqueBlock, Provider: "google", Opaque: jsontext.Value(tt.data)},
+		}}
+		kept, err := p.Keep([]history.Message{m}, Request{Categories: tt.categories})
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := string(history.AppendMessage(nil, &kept.Messages[0]))
+		if got := strings.Contains(line, "CANARY"); got != tt.kept || !tt.kept && len(kept.Changes) == 0 {
+			t.Errorf("%s: kept %s, changes %+v", tt.name, line, kept.Changes)
+		}
+	}
+}
