@@ -5,6 +5,7 @@ package accept
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,10 +37,12 @@ type daemon struct {
 	dir  string
 	addr string
 	env  []string
+	file string // of its configuration; empty is none
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
-	logs bytes.Buffer // of all its processes
+	told chan struct{} // closed when cmd has logged its last
+	logs bytes.Buffer  // of all its processes
 }
 
 func newDaemon(t *testing.T, env ...string) *daemon {
@@ -59,24 +63,47 @@ func newDaemon(t *testing.T, env ...string) *daemon {
 	return d
 }
 
+// configure gives the daemon a configuration file from its next start on. JSON is YAML, too.
+func (d *daemon) configure(config any) {
+	d.t.Helper()
+	d.file = filepath.Join(d.t.TempDir(), "historyd.yaml")
+	if err := os.WriteFile(d.file, encode(d.t, config), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
 // token makes a caller.
 func (d *daemon) token(kind, id, permission string) string {
+	return d.tokenIn("", kind, id, permission)
+}
+
+// tokenIn makes a caller of a workspace.
+func (d *daemon) tokenIn(workspace, kind, id, permission string) string {
 	d.t.Helper()
-	cmd := exec.Command(d.path, "token", "create", "--data-dir", d.dir, "--kind", kind, "--id", id, "--permission-scope", permission)
-	cmd.Env = d.env
-	out, err := cmd.Output()
+	out, err := d.command("token", "create", "--data-dir", d.dir, "--kind", kind, "--id", id,
+		"--permission-scope", permission, "--workspace", workspace).Output()
 	if err != nil {
 		d.t.Fatalf("token create: %v: %s", err, out)
 	}
 	return strings.TrimSpace(string(out))
 }
 
+// begin starts the daemon, for the first time or again, and waits until it serves.
+func (d *daemon) begin() {
+	d.t.Helper()
+	d.start()
+	d.awaitReady()
+}
+
 func (d *daemon) start() {
 	d.t.Helper()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	cmd := exec.Command(d.path, "serve", "--data-dir", d.dir, "--listen", d.addr)
-	cmd.Env = d.env
+	args := []string{"serve", "--data-dir", d.dir, "--listen", d.addr}
+	if d.file != "" {
+		args = append(args, "--config", d.file)
+	}
+	cmd := d.command(args...)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		d.t.Fatal(err)
@@ -84,8 +111,10 @@ func (d *daemon) start() {
 	if err := cmd.Start(); err != nil {
 		d.t.Fatal(err)
 	}
-	d.cmd = cmd
+	told := make(chan struct{})
+	d.cmd, d.told = cmd, told
 	go func() {
+		defer close(told)
 		for s := bufio.NewReader(stderr); ; {
 			line, err := s.ReadBytes('\n')
 			d.mu.Lock()
@@ -116,15 +145,27 @@ func (d *daemon) awaitReady() {
 }
 
 // kill ends the process without a word.
-func (d *daemon) kill() {
+func (d *daemon) kill() { _ = d.end(os.Kill) }
+
+// stop ends the process as systemd does, and holds it to a clean end.
+func (d *daemon) stop() {
+	d.t.Helper()
+	if err := d.end(syscall.SIGTERM); err != nil {
+		d.t.Errorf("the daemon ended with %v: %s", err, d.log())
+	}
+}
+
+func (d *daemon) end(how os.Signal) error {
 	d.mu.Lock()
-	cmd := d.cmd
+	cmd, told := d.cmd, d.told
 	d.cmd = nil
 	d.mu.Unlock()
-	if cmd != nil {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+	if cmd == nil {
+		return nil
 	}
+	_ = cmd.Process.Signal(how)
+	<-told
+	return cmd.Wait()
 }
 
 func (d *daemon) log() []byte {
@@ -139,11 +180,26 @@ type caller struct {
 	token string
 }
 
-// errDown tells that no whole answer came: the daemon was killed meanwhile.
+// errDown tells that no whole answer came: the daemon was killed meanwhile, or it took too long.
 var errDown = errors.New("no answer")
 
+// patience is how long anything is waited for that should take a moment.
+const patience = 30 * time.Second
+
+// await polls until something has come to pass.
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !done(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it does not come to pass that %s", what)
+		}
+	}
+}
+
 func (c caller) try(method, path string, body []byte, header ...string) (int, []byte, http.Header, error) {
-	req, err := http.NewRequest(method, "http://"+c.d.addr+path, bytes.NewReader(body))
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+c.d.addr+path, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, nil, err
 	}
@@ -172,6 +228,24 @@ func (c caller) do(want int, method, path string, body []byte, header ...string)
 	status, b, _, err := c.try(method, path, body, header...)
 	if err != nil || status != want {
 		c.d.t.Fatalf("%s %s: status %d, want %d: %v: %.300s", method, path, status, want, err, b)
+	}
+	return b
+}
+
+// together runs subtests all at once, however few processors there are: they mostly wait.
+func together[T any](t *testing.T, cases []T, name func(T) string, run func(*testing.T, T)) {
+	var all sync.WaitGroup
+	for _, c := range cases {
+		all.Go(func() { t.Run(name(c), func(t *testing.T) { run(t, c) }) })
+	}
+	all.Wait()
+}
+
+func encode(t *testing.T, v any) []byte {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return b
 }

@@ -79,9 +79,5 @@ func appendBody(t *testing.T, turn []json.RawMessage, categories map[string]stri
 	if categories != nil {
 		v["tool_categories"] = categories
 	}
-	b, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return encode(t, v)
 }

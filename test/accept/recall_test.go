@@ -1,0 +1,222 @@
+package accept
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+const question = "when do we fly to Lisbon"
+
+// said is an append of one user message and its answer, as a body.
+func said(t *testing.T, texts ...string) []byte {
+	t.Helper()
+	var list []any
+	for i, text := range texts {
+		list = append(list, map[string]any{"role": []string{"user", "assistant"}[i%2], "content": text})
+	}
+	return encode(t, map[string]any{"messages": list})
+}
+
+// Both ready-made retrievers, one a child and one at a URL, answer in every shape that servers are known to answer in.
+func TestEachShapeOfAnAnswerIsDelivered(t *testing.T) {
+	t.Parallel()
+	m, g := newRetriever(t), newRetriever(t)
+	url, _ := g.listen("127.0.0.1:0")
+	d := newDaemon(t, "HISTORYD_RECALL_LOCAL=false")
+	d.configure(recallOf("20s", m.memory(), g.manuals("command", nil, "url", url)))
+	c := caller{d, d.tokenIn("home", "operator", "ann", "")}
+	d.begin()
+
+	hit := func(members string) string { return `[{` + members + `}]` }
+	one := hit(`"title":"T","text":"W"`)
+	block := func(text string) string { return string(encode(t, asText(text))) }
+	in := func(name, list string) string { return `{"` + name + `":` + list + `}` }
+	for _, tt := range []struct{ name, result, want string }{
+		{"a list as text", block(one), "T: W"},
+		{"results as text", block(in("results", one)), "T: W"},
+		{"entries as text", block(in("entries", one)), "T: W"},
+		{"memories as text", block(in("memories", one)), "T: W"},
+		{"hits as text", block(in("hits", one)), "T: W"},
+		{"documents as text", block(in("documents", one)), "T: W"},
+		{"the first that is not empty", block(`{"results":[],"entries":null,"memories":` + one + `,"documents":` + hit(`"text":"not this"`) + `}`), "T: W"},
+		{"a JSON string as text", block(string(encode(t, one))), "T: W"},
+		{"a JSON string of an object", block(string(encode(t, in("hits", one)))), "T: W"},
+		{"structured content", `{"content":[],"structuredContent":` + in("results", one) + `}`, "T: W"},
+		{"structured content beside text", `{"content":[{"type":"text","text":"1 hit"}],"structuredContent":` + in("documents", one) + `}`, "T: W"},
+		{"empty structured content beside text", `{"content":[{"type":"text","text":` + string(encode(t, one)) + `}],"structuredContent":{"results":[]}}`, "T: W"},
+		{"a bare list as structured content", `{"content":[],"structuredContent":` + one + `}`, "T: W"},
+		{"a result within a result", block(block(one)), "T: W"},
+		{"several blocks", `{"content":[{"type":"text","text":"Found:"},{"type":"image","data":"AAAA","mimeType":"image/png"},{"type":"text","text":` + string(encode(t, one)) + `}]}`, "T: W"},
+		{"title, source, name", block(`[{"title":" ","source":"S","name":"N","text":"W"},{"name":"N","text":"W2"},{"text":"W3"}]`), "S: W, N: W2, : W3"},
+		{"body, text, content, snippet", block(`[{"body":"","text":" \n","content":"W","snippet":"no"},{"snippet":"W2"},{"body":"W3","text":"no"},{"title":"T"}]`), ": W, : W2, : W3"},
+		{"the best five of many", block(`[` + strings.TrimSuffix(strings.Repeat(`{"text":"W #"},`, 9), ",") + `]`), ": W 0, : W 1, : W 2, : W 3, : W 4"},
+		{"prose", block("Nothing was found, sorry. W"), ""},
+		{"a number", block("7"), ""},
+		{"null", block("null"), ""},
+		{"broken JSON", block(one[:len(one)-1]), ""},
+		{"an object without a list", block(`{"text":"W","count":1}`), ""},
+		{"texts instead of objects", block(`["W","W"]`), ""},
+		{"a list of lists", block(`[[{"text":"W"}]]`), ""},
+		{"bodies of another type", block(`[{"text":7},{"text":{"text":"W"}},{"text":null}]`), ""},
+		{"a picture", `{"content":[{"type":"image","data":"AAAA","mimeType":"image/png"}]}`, ""},
+		{"nothing", `{"content":[]}`, ""},
+	} {
+		// Words of their own, because what two say alike is given once.
+		for r, tool := range map[retriever]string{m: "memory_search", g: "rag.search"} {
+			result := strings.ReplaceAll(tt.result, "W", "word of "+tool)
+			for i := 0; strings.Contains(result, "#"); i++ {
+				result = strings.Replace(result, "#", strconv.Itoa(i), 1)
+			}
+			r.answers(tool, result)
+		}
+		out := c.recall("main", question)
+		hits := 0
+		for name, tool := range map[string]string{"memory": "memory_search", "manuals": "rag.search"} {
+			var got []string
+			for _, it := range out.Items {
+				if it.Retriever == name {
+					got = append(got, it.Title+": "+it.Body)
+				}
+			}
+			want := strings.ReplaceAll(tt.want, "W", "word of "+tool)
+			if strings.Join(got, ", ") != want {
+				t.Errorf("%s: %s gives %q, want %q", tt.name, name, got, want)
+			}
+			hits = len(got)
+		}
+		status := map[bool]string{true: "ok", false: "empty"}[hits > 0]
+		out.want(t, fmt.Sprintf("local not_configured 0, memory %s %d, manuals %[1]s %d", status, hits, hits))
+	}
+	onlyAsked(t, m, "memory_search")
+	onlyAsked(t, g, "rag.search")
+}
+
+// onlyAsked holds what a server was asked to one tool.
+func onlyAsked(t *testing.T, r retriever, tool string) {
+	t.Helper()
+	calls := r.calls()
+	if len(calls) == 0 {
+		t.Errorf("%s was never called", tool)
+	}
+	for _, c := range calls {
+		if c.Tool != tool {
+			t.Errorf("%s was called, want %s alone", c.Tool, tool)
+		}
+	}
+	for _, method := range r.lines("methods") {
+		if strings.HasPrefix(method, "tools/") && method != "tools/call" || strings.HasPrefix(method, "resources/") || strings.HasPrefix(method, "prompts/") {
+			t.Errorf("a server was asked %s", method)
+		}
+	}
+}
+
+// A misdeed is what becomes of one of two retrievers.
+type misdeed struct {
+	name string
+	do   func(r retriever)                     // of a server that works, or
+	be   func(t *testing.T, r retriever) []any // instead of one
+	want string                                // of its status
+}
+
+// child and address are the two ways to a server.
+func child(*testing.T, retriever) []any { return nil }
+
+func address(_ *testing.T, r retriever) []any {
+	url, _ := r.listen("127.0.0.1:0")
+	return []any{"command", nil, "url", url}
+}
+
+func program(argv ...string) func(*testing.T, retriever) []any {
+	return func(*testing.T, retriever) []any { return []any{"command", argv} }
+}
+
+func page(h http.HandlerFunc) func(*testing.T, retriever) []any {
+	return func(t *testing.T, _ retriever) []any {
+		s := httptest.NewServer(h)
+		t.Cleanup(s.Close)
+		return []any{"command", nil, "url", s.URL}
+	}
+}
+
+// silence lasts until whoever asked has gone.
+func silence(_ http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	<-r.Context().Done()
+}
+
+func deaf(t *testing.T, _ retriever) []any {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	return []any{"command", nil, "url", "http://" + l.Addr().String()}
+}
+
+func misdeeds(t *testing.T) (all []misdeed) {
+	flood := []string{}
+	for i := range 5 {
+		flood = append(flood, strings.Repeat(fmt.Sprint("word", i, " "), 9000))
+	}
+	no := string(encode(t, with(asText(`[{"text":"no hit"}]`), []any{"isError", true})))
+	for door, be := range map[string]func(*testing.T, retriever) []any{"as a child": child, "at a URL": address} {
+		all = append(all,
+			misdeed{"hangs " + door, func(r retriever) { r.does("rag.search", "hang") }, be, "timeout 0"},
+			misdeed{"says that it failed " + door, func(r retriever) { r.answers("rag.search", no) }, be, "error 0"},
+			misdeed{"refuses the call " + door, func(r retriever) { r.does("rag.search", "refuse") }, be, "error 0"},
+			misdeed{"floods " + door, func(r retriever) { r.finds("rag.search", flood...) }, be, "ok 4"},
+			misdeed{"finds nothing " + door, func(retriever) {}, be, "empty 0"},
+		)
+	}
+	return append(all,
+		misdeed{"dies in each call", func(r retriever) { r.does("rag.search", "always die") }, child, "error 0"},
+		misdeed{"talks nonsense", func(r retriever) { r.does("rag.search", "break") }, child, "error 0"},
+		misdeed{"is not there", nil, program("/nonexistent/program"), "error 0"},
+		misdeed{"ends at once", nil, program("false"), "error 0"},
+		misdeed{"says nothing", nil, program("sleep", "600"), "timeout 0"},
+		misdeed{"speaks something else", nil, program("yes", "no"), "error 0"},
+		misdeed{"does not listen", nil, deaf, "error 0"},
+		misdeed{"is broken", nil, page(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }), "error 0"},
+		misdeed{"hangs up", nil, page(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), "error 0"},
+		misdeed{"never answers", nil, page(silence), "timeout 0"},
+	)
+}
+
+func TestATurnIsServedWhateverARetrieverDoes(t *testing.T) {
+	t.Parallel()
+	together(t, misdeeds(t), func(bad misdeed) string { return bad.name }, func(t *testing.T, bad misdeed) {
+		m, g := newRetriever(t), newRetriever(t)
+		m.finds("memory_search", "The flight is on Monday.", "At noon.")
+		if bad.do != nil {
+			bad.do(g)
+		}
+		d := newDaemon(t)
+		d.configure(recallOf("4s", m.memory(), g.manuals(bad.be(t, g)...)))
+		c := caller{d, d.tokenIn("home", "operator", "ann", "")}
+		d.begin()
+		c.do(201, "POST", "/v1/conversations/old/turns", said(t, "Lisbon is where we fly to.", "Noted."))
+		out := c.recall("main", question)
+		out.want(t, "local ok 1, memory ok 2, manuals "+bad.want)
+		if got := out.bodies("memory"); got != "The flight is on Monday. | At noon." {
+			t.Errorf("the healthy one's hits are %q", got)
+		}
+		// Nor does it keep the daemon from stopping, or its children outlive that.
+		d.stop()
+		children := m.lines("starts")
+		if bad.do != nil && !strings.HasSuffix(bad.name, "URL") {
+			children = append(children, g.lines("starts")...)
+		}
+		for _, pid := range children {
+			if n, err := strconv.Atoi(pid); err != nil || syscall.Kill(n, 0) == nil {
+				t.Errorf("the child %q outlives the daemon", pid)
+			}
+		}
+	})
+}
