@@ -34,8 +34,14 @@ type Config struct {
 		// TCP is host:port, port 0 a free one; empty is none. Anything but the
 		// loopback needs TLS.
 		TCP string `mapstructure:"tcp"`
-		// Unix is the path of a socket, of mode 0600; empty is none.
+		// Unix is the path of a socket; empty is none.
 		Unix string `mapstructure:"unix"`
+		// UnixMode says who may connect to it: 0600 we, 0660 its group too, 0666
+		// everybody on this machine. Who has connected is still nobody without
+		// a token or a uid that stands for one.
+		UnixMode string `mapstructure:"unix_mode"`
+		// UnixGroup is the group of the socket, by name or number; empty is ours.
+		UnixGroup string `mapstructure:"unix_group"`
 	} `mapstructure:"listen"`
 
 	// AllowedHosts are names that a Host header may give besides those of the
@@ -207,6 +213,7 @@ type Tool struct {
 func Default() Config {
 	var c Config
 	c.Listen.TCP = "127.0.0.1:4478"
+	c.Listen.UnixMode = "0600"
 	c.AllowedHosts = []string{}
 	c.Log.Format = "auto"
 	c.Log.Level = "info"

@@ -99,6 +99,8 @@ func TestEveryKeyCanBeSetFromEverySourceThatSaysSo(t *testing.T) {
 					env = append(env, "HISTORYD_TLS_CERT=/dev/null")
 				case "compaction.summariser":
 					env = append(env, "HISTORYD_COMPACTION_MODEL_BASE_URL=http://localhost:1/v1", "HISTORYD_COMPACTION_MODEL_NAME=m")
+				case "listen.unix_group":
+					env = append(env, "HISTORYD_LISTEN_UNIX_MODE=0660")
 				case "tls.client_ca":
 					env = append(env, strings.Split(extra[k.path], ",")...)
 				}
@@ -122,6 +124,7 @@ func other(t *testing.T, k key, defaults *Config) (text string, value any) {
 	t.Helper()
 	for path, text := range map[string]string{
 		"data_dir": "/srv/history", "callers_file": "/srv/callers.json", "listen.tcp": "[::1]:0", "listen.unix": "/run/h",
+		"listen.unix_mode": "0660", "listen.unix_group": "staff",
 		"tls.cert": "/dev/null", "tls.key": "/dev/null", "tls.client_ca": "/dev/null", "log.format": "json",
 		"log.level": "debug", "debug.listen": "localhost:6060", "projection.unknown_tools": "keep",
 		"compaction.summariser": "model", "compaction.model.base_url": "https://models.example.com/v1", "compaction.model.name": "m",
@@ -169,7 +172,7 @@ func yamlLine(path, text string) string {
 	switch path {
 	case "allowed_hosts":
 		text = "[" + text + "]"
-	case "tcp":
+	case "tcp", "unix_mode":
 		text = `"` + text + `"`
 	}
 	return path + ": " + text

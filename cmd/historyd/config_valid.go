@@ -46,6 +46,10 @@ func (s *settings) check() problems {
 	if n := len(s.Listen.Unix); n > maxSocketPath {
 		wrong("listen.unix", "a socket's path has at most %d bytes, this one %d", maxSocketPath, n)
 	}
+	oneOf("listen.unix_mode", s.Listen.UnixMode, "0600", "0660", "0666")
+	if s.Listen.UnixGroup != "" && s.Listen.UnixMode == "0600" && !s.inDoubt("listen.unix_mode") {
+		wrong("listen.unix_group", "mode 0600 keeps the group out: set listen.unix_mode to 0660")
+	}
 	for i, host := range s.AllowedHosts {
 		if why := refuseHost(host); why != "" {
 			wrong(fmt.Sprintf("allowed_hosts[%d]", i), "%s", why)

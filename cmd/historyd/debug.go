@@ -48,7 +48,7 @@ func listenDebug(ctx context.Context, s *settings) (net.Listener, error) {
 	case l == "":
 		return nil, nil
 	case filepath.IsAbs(l):
-		return listenUnix(ctx, l)
+		return listenUnix(ctx, l, ownerOnly)
 	default:
 		return listenTCP(ctx, l, false)
 	}

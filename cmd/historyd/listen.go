@@ -6,12 +6,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
 	"os"
 	"syscall"
-	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
 )
@@ -113,7 +111,11 @@ func bareListeners(ctx context.Context, s *settings, secure bool) ([]net.Listene
 		open = append(open, l)
 	}
 	if s.Listen.Unix != "" {
-		l, err := listenUnix(ctx, s.Listen.Unix)
+		access, err := s.socketAccess()
+		if err != nil {
+			return open, err
+		}
+		l, err := listenUnix(ctx, s.Listen.Unix, access)
 		if err != nil {
 			return open, fmt.Errorf("listen.unix: %w", err)
 		}
@@ -148,48 +150,6 @@ func listenTCP(ctx context.Context, address string, secure bool) (net.Listener, 
 		}
 	}
 	return lc.Listen(ctx, "tcp", net.JoinHostPort(chosen.String(), port))
-}
-
-// listenUnix opens a unix socket that only we can connect to. The process must
-// have a umask of 077: then the socket is closed to others from the moment it
-// has a name.
-func listenUnix(ctx context.Context, name string) (net.Listener, error) {
-	if err := removeStale(ctx, name); err != nil {
-		return nil, err
-	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "unix", name)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(name, 0o600); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return l, nil
-}
-
-// removeStale removes a socket that nobody answers at: one that a killed daemon
-// has left.
-func removeStale(ctx context.Context, name string) error {
-	info, err := os.Lstat(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if info.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("%s is there and no socket: move it away", name)
-	}
-	d := net.Dialer{Timeout: time.Second}
-	conn, err := d.DialContext(ctx, "unix", name)
-	if err == nil {
-		return errors.Join(fmt.Errorf("somebody answers at %s already", name), conn.Close())
-	}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return err
-	}
-	return os.Remove(name)
 }
 
 // tlsConfig is nil without TLS.

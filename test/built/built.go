@@ -21,6 +21,10 @@ func build(pkg string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// Tests run it as other users, too.
+	if err := os.Chmod(in, 0o755); err != nil {
+		return "", err
+	}
 	to := filepath.Join(in, path.Base(pkg))
 	out, err := exec.Command("go", "build", "-o", to, pkg).CombinedOutput()
 	if err != nil {
