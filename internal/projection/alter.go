@@ -2,6 +2,7 @@ package projection
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json/jsontext"
 	"slices"
 	"strings"
@@ -57,16 +58,16 @@ func (k *keeping) message(i int, m *history.Message) {
 		}
 		m.Content = content
 	}
-	if m.Extra != nil && s.withheld.withheld() {
+	if v := cmp.Or(s.withheld, k.verdicts[place{i, beside}]); m.Extra != nil && v.withheld() {
 		// Nobody knows what an unknown member says; it may be the call once more.
 		m.Extra = nil
-		k.change(Change{Message: i, Block: -1, Action: Dropped, Category: s.withheld.category, Reason: s.withheld.reason})
+		k.change(Change{Message: i, Block: beside, Action: Dropped, Category: v.category, Reason: v.reason})
 	}
 	for _, v := range []*jsontext.Value{&m.Extra, &m.Metadata, &m.Usage} {
-		k.dropEcho(s, -1, v)
+		k.dropEcho(s, beside, v)
 	}
 	for _, v := range []*string{&m.Model, &m.Provider} {
-		if k.leaks(s, -1, *v) {
+		if k.leaks(s, beside, *v) {
 			*v = ""
 		}
 	}
@@ -84,7 +85,8 @@ func (k *keeping) change(c Change) {
 
 // block alters one block, which is a copy, and reports whether it stays.
 func (k *keeping) block(s *scene, j int, b *history.Block) bool {
-	switch v := k.verdicts[place{s.message, j}]; b.Type {
+	at := place{s.message, j}
+	switch v := k.verdicts[at]; b.Type {
 	case history.ToolCall:
 		k.call(s, j, b, v)
 		return true
@@ -96,13 +98,16 @@ func (k *keeping) block(s *scene, j int, b *history.Block) bool {
 			return false
 		}
 	case history.OpaqueBlock:
-		if v.withheld() {
-			k.change(Change{Message: s.message, Block: j, Action: Dropped, Category: v.category, Reason: v.reason})
+		if !v.withheld() && k.leaks(s, j, b.Provider, string(b.Opaque)) {
 			return false
 		}
-		if k.leaks(s, j, b.Provider, string(b.Opaque)) {
+	}
+	if v := k.verdicts[at]; v.withheld() {
+		k.change(Change{Message: s.message, Block: j, Action: Dropped, Category: v.category, Reason: v.reason})
+		if _, whole := carried(b); whole || k.pictures[at] {
 			return false
 		}
+		b.Extra = nil
 	}
 	k.dropClaims(s, j, b)
 	k.dropEcho(s, j, &b.Extra)
@@ -178,9 +183,12 @@ func (k *keeping) innerEchoes(s *scene, j int, b *history.Block) {
 	split := k.split(b)
 	content := make([]history.Block, 0, len(b.Content))
 	for i, c := range b.Content {
-		if v := k.judgeInner(&c); v.withheld() {
+		if v, whole := k.judgeInner(&c); v.withheld() {
 			k.change(Change{Message: s.message, Block: j, Action: Dropped, Category: v.category, Reason: v.reason})
-			continue
+			if whole {
+				continue
+			}
+			c.Extra = nil
 		}
 		if k.repeats(s, j, string(c.Opaque), c.Provider, textIn(c.MediaType, c.Data)) {
 			continue

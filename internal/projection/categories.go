@@ -111,12 +111,63 @@ func (p *Policy) judge(of part, tool string, now, then *table) verdict {
 			return verdict{label, reasonCategory}
 		}
 	}
+	for _, other := range declaredAs(tool) {
+		if label, yes := p.withheldAs(of, other, now, then); yes {
+			return verdict{label, reasonCategory}
+		}
+	}
 	// A call without a name is of a tool that nobody can know: what is said of all
 	// tools may tighten here, but does not make it known.
 	if name == "" || !known && len(said) == 0 {
 		return p.unknown()
 	}
 	return verdict{}
+}
+
+// declaredAs returns other names under which a request declares a tool that providers
+// know, and of which its category may be said. They tighten, and make nothing known.
+func declaredAs(tool string) []string {
+	switch strings.ToLower(strings.TrimSpace(tool)) {
+	case "bash_code_execution", "text_editor_code_execution":
+		return []string{codeExecution}
+	case codeExecution:
+		return []string{"codeExecution"}
+	case "tool_search_tool_regex", "tool_search_tool_bm25":
+		return []string{"tool_search"}
+	case "web_search":
+		return []string{"web_search_preview"}
+	case "computer":
+		return []string{"computer_use_preview"}
+	case "program":
+		return []string{"programmatic_tool_calling"}
+	case "google_search_web", "google_search_image":
+		return []string{"google_search", "googleSearch"}
+	case "url_context":
+		return []string{"urlContext"}
+	case "google_maps":
+		return []string{"googleMaps"}
+	case "file_search":
+		return []string{"fileSearch"}
+	}
+	return nil
+}
+
+// withheldAs reports whether a part is withheld of tools of another name.
+func (p *Policy) withheldAs(of part, name string, tables ...*table) (label string, yes bool) {
+	name = fold(name)
+	if category, known := p.category(name); known {
+		if label, yes := p.withholds(category, of); yes {
+			return label, true
+		}
+	}
+	for _, t := range tables {
+		for _, category := range t.lookup(name, true) {
+			if label, yes := p.withholds(category, of); yes {
+				return label, true
+			}
+		}
+	}
+	return "", false
 }
 
 func (p *Policy) unknown() verdict {
@@ -134,6 +185,11 @@ func (p *Policy) remember(tool string, now *table) (string, bool) {
 	said := now.lookup(name, known)
 	for _, category := range said {
 		if label, yes := p.withholds(category, results); yes {
+			return label, true
+		}
+	}
+	for _, other := range declaredAs(tool) {
+		if label, yes := p.withheldAs(results, other, now); yes {
 			return label, true
 		}
 	}

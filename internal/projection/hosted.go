@@ -2,6 +2,7 @@ package projection
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"historyd/internal/history"
@@ -9,46 +10,62 @@ import (
 )
 
 // Tools that a provider runs itself, or has servers run, leave their calls and results
-// in opaque blocks. Those cannot be edited: a block that tells something of a tool of
-// which anything is withheld goes whole, and so does the block that answers it. The
-// tools of servers (MCP) are the client's choice, and as unknown as its own; a
-// provider's own are kept unless something is said of them.
+// in opaque blocks, in images that they made, and in members that nobody knows. Those
+// cannot be edited: what tells something of a tool of which anything is withheld goes
+// whole, and so does what answers it. The tools of servers (MCP) are the client's
+// choice, and as unknown as its own; a provider's own are kept unless something is said
+// of them.
 
 // hosted is a call or a result of such a tool.
 type hosted struct {
 	tools   []string // names: the one given, and the one in the type
 	id      string   // of a call
 	answers string   // of a result: the id of its call
-	server  bool     // a server ran it
+	server  bool     // somebody other than the provider ran it
 
 	said, told []strictjson.Value // arguments, and what came of them
 }
 
 // hostedIn returns what there is of it anywhere in a provider's JSON.
-func hostedIn(v strictjson.Value) []hosted {
+func hostedIn(v strictjson.Value) []hosted { return hostedUnder("", v) }
+
+// hostedUnder does the same for the value of a member.
+func hostedUnder(member string, v strictjson.Value) []hosted {
 	var list []hosted
 	switch v.Kind() {
 	case '[':
 		for _, e := range v.Elements() {
-			list = append(list, hostedIn(e)...)
+			list = append(list, hostedUnder(member, e)...)
 		}
 	case '{':
-		if h, ok := hostedOf(v); ok {
+		if h, ok := hostedOf(member, v); ok {
 			list = append(list, h)
 		}
-		for _, m := range v.Members() {
-			list = append(list, hostedIn(m)...)
+		for name, m := range v.Members() {
+			list = append(list, hostedUnder(spelt(name), m)...)
 		}
 	}
 	return list
 }
 
-// hostedOf reads one object.
-func hostedOf(v strictjson.Value) (h hosted, ok bool) {
+// spelt makes the spellings of a member alike.
+func spelt(name string) string {
+	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(name))
+}
+
+// Members of which the type alone does not tell what they are.
+const (
+	executedTools = "executedtools" // a vendor of Chat Completions: elements whose type is the name of a tool
+	toolResponse  = "toolresponse"  // Gemini: its id is that of the call
+)
+
+// hostedOf reads one object, which is the value of that member, or in a list that is.
+func hostedOf(under string, v strictjson.Value) (h hosted, ok bool) {
 	var name, typ, answers, kind string
+	var action []strictjson.Value
 	arguments, code := false, false
 	for member, m := range v.Members() {
-		switch spelt := strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(member)); spelt {
+		switch spelt(member) {
 		case "type":
 			typ, _ = m.Text()
 		case "name":
@@ -68,91 +85,151 @@ func hostedOf(v strictjson.Value) (h hosted, ok bool) {
 		case "codeexecutionresult":
 			code = true
 			h.told = append(h.told, m)
-		case "action", "code", "queries":
+		case "action":
+			action = append(action, m)
+		case "code", "queries", "revisedprompt":
 			h.said = append(h.said, m)
-		case "output", "outputs", "content", "result", "results", "response", "error", "reason":
+		case "output", "outputs", "content", "result", "results", "response", "error", "reason", "searchresults", "coderesults":
 			h.told = append(h.told, m)
 		}
 	}
-	h.server = strings.HasPrefix(strings.ToLower(typ), "mcp")
+	tool, client := toolOfType(typ)
+	if tool == "" && under == executedTools {
+		tool = typ
+	}
+	if tool != "image_generation" { // which has one of three words there
+		h.said = append(h.said, action...)
+	}
+	h.server = client || strings.HasPrefix(strings.ToLower(typ), "mcp")
 	called := name != "" && arguments
-	if called {
+	switch {
+	case called:
 		h.tools = append(h.tools, name)
-	} else {
+	case strings.HasSuffix(under, toolResponse) && answers == "":
+		h.answers, h.id = h.id, ""
+	default:
 		h.answers = answers
 	}
-	own := toolOfType(typ)
-	if own != "" {
-		h.tools = append(h.tools, own)
-	}
-	if kind != "" {
-		h.tools = append(h.tools, kind)
-	}
-	if code {
-		h.tools = append(h.tools, "code_execution")
-	}
-	return h, called || own != "" || kind != "" || code || h.answers != "" || h.server && arguments
-}
-
-// toolOfType returns the tool that a type names, such as web_search_call and
-// web_search_tool_result; empty when it names none.
-func toolOfType(typ string) string {
-	for _, end := range []string{"_tool_use", "_tool_result", "_call_output", "_call"} {
-		if tool, ok := strings.CutSuffix(strings.ToLower(typ), end); ok {
-			if tool == "server" || tool == "mcp" {
-				return ""
-			}
-			return tool
+	for _, also := range []string{tool, kind} {
+		if also != "" {
+			h.tools = append(h.tools, also)
 		}
 	}
-	return ""
+	if code {
+		h.tools = append(h.tools, codeExecution)
+	}
+	return h, len(h.tools) > 0 || h.answers != "" || h.server && arguments
 }
 
-// judgeHosted decides on the opaque blocks.
+// codeExecution is how code that Gemini runs is named.
+const codeExecution = "code_execution"
+
+// toolOfType returns the tool that a type names, such as web_search_call and
+// web_search_tool_result, empty when it names none; client tells of those that the
+// client runs, though the provider knows them.
+func toolOfType(typ string) (tool string, client bool) {
+	typ = strings.ToLower(typ)
+	if typ == "program" {
+		return typ, false
+	}
+	for _, end := range []string{"_tool_use", "_tool_result", "_call_output", "_call", "_output"} {
+		tool, ok := strings.CutSuffix(typ, end)
+		if !ok {
+			continue
+		}
+		switch tool {
+		case "server", "mcp":
+			return "", false
+		case "shell", "local_shell", "apply_patch", "computer":
+			return tool, strings.HasPrefix(end, "_call")
+		}
+		return tool, false
+	}
+	return "", false
+}
+
+// carried returns what a block holds beside what is modelled, and whether the block is
+// nothing but that. Calls and results of the client's tools are judged as such.
+func carried(b *history.Block) (list []hosted, whole bool) {
+	switch b.Type {
+	case history.ToolCall, history.ToolResult:
+		return nil, false
+	case history.OpaqueBlock:
+		return hostedIn(strictjson.Value{Raw: b.Opaque}), true
+	}
+	if b.Extra == nil {
+		return nil, false
+	}
+	extra := strictjson.Value{Raw: b.Extra}
+	if b.Media() && extra.Kind() == '{' {
+		_, whole = hostedOf("", extra)
+	}
+	return hostedIn(extra), whole
+}
+
+// beside is the place of what a message holds beside its blocks.
+const beside = -1
+
+// judgeHosted decides on what others ran.
 func (k *keeping) judgeHosted(msgs []history.Message) {
 	var called map[string]*group // everything called with an id
 	var found map[place][]hosted
-	for i := range msgs {
-		for j := range msgs[i].Content {
-			b := &msgs[i].Content[j]
-			if b.Type != history.OpaqueBlock {
-				continue
-			}
-			if found == nil {
-				called, found = map[string]*group{}, map[place][]hosted{}
-			}
-			list := hostedIn(strictjson.Value{Raw: b.Opaque})
-			for _, h := range list {
-				if h.id != "" && h.answers == "" {
-					g := called[h.id]
-					if g == nil {
-						g = &group{}
-						called[h.id] = g
-					}
-					g.tools, g.server = append(g.tools, h.tools...), g.server || h.server
+	note := func(at place, list []hosted) {
+		if len(list) == 0 {
+			return
+		}
+		if found == nil {
+			called, found = map[string]*group{}, map[place][]hosted{}
+		}
+		found[at] = list
+		for _, h := range list {
+			if h.id != "" && h.answers == "" {
+				g := called[h.id]
+				if g == nil {
+					g = &group{}
+					called[h.id] = g
 				}
-			}
-			if len(list) > 0 {
-				found[place{i, j}] = list
+				g.tools, g.server = append(g.tools, h.tools...), g.server || h.server
 			}
 		}
 	}
 	for i := range msgs {
+		if extra := msgs[i].Extra; extra != nil {
+			note(place{i, beside}, hostedIn(strictjson.Value{Raw: extra}))
+		}
 		for j := range msgs[i].Content {
+			list, _ := carried(&msgs[i].Content[j])
+			note(place{i, j}, list)
+		}
+	}
+	if found == nil {
+		return
+	}
+	for i := range msgs {
+		drawn := verdict{} // of code whose pictures follow it
+		for j := beside; j < len(msgs[i].Content); j++ {
 			at := place{i, j}
 			for _, h := range found[at] {
-				if v := k.judgeOne(k.next+int64(i), &h, called); v.withheld() && !k.verdicts[at].withheld() {
+				v := k.judgeOne(k.next+int64(i), &h, called)
+				if v.withheld() && !k.verdicts[at].withheld() {
 					k.goes(at, v, found[at])
 				}
+				if v.withheld() && slices.Contains(h.tools, codeExecution) {
+					drawn = v
+				}
+			}
+			if drawn.withheld() && j >= 0 && msgs[i].Content[j].Media() && !k.verdicts[at].withheld() {
+				k.goes(at, drawn, nil)
+				k.pictures[at] = true
 			}
 		}
 	}
 }
 
-// goes notes that a block goes, and the values of its arguments.
+// goes notes that what stands there goes, and the values of its arguments.
 func (k *keeping) goes(at place, v verdict, list []hosted) {
 	if k.withheld == nil {
-		k.withheld = map[place][]hosted{}
+		k.withheld, k.pictures = map[place][]hosted{}, map[place]bool{}
 	}
 	k.verdicts[at], k.withheld[at] = v, list
 	for _, h := range list {
@@ -236,15 +313,14 @@ func (k *keeping) lean(l *leaning, tools []string) {
 	}
 }
 
-// judgeInner decides on an opaque block inside of a result, by its names alone.
-func (k *keeping) judgeInner(b *history.Block) verdict {
-	if b.Type != history.OpaqueBlock {
-		return verdict{}
-	}
-	for _, h := range hostedIn(strictjson.Value{Raw: b.Opaque}) {
+// judgeInner decides on a block inside of a result, by its names alone; whole tells that
+// there is no more to it.
+func (k *keeping) judgeInner(b *history.Block) (v verdict, whole bool) {
+	list, whole := carried(b)
+	for _, h := range list {
 		if v := k.judgeTraffic(h.tools, nil, h.server, h.answers != ""); v.withheld() {
-			return v
+			return v, whole
 		}
 	}
-	return verdict{}
+	return verdict{}, false
 }

@@ -149,6 +149,7 @@ type keeping struct {
 	calls    map[string][]string // the tools called with each id, each once
 	verdicts map[place]verdict   // of withheld blocks
 	withheld map[place][]hosted  // what those hold that others ran
+	pictures map[place]bool      // withheld images that code left, of which they tell nothing
 	leanings map[*group]*leaning // of groups that results answer
 	values   values              // of withheld arguments
 	asked    *questions          // nil unless asking
@@ -186,17 +187,20 @@ func (k *keeping) search(msgs []history.Message) {
 func (k *keeping) shown(msgs []history.Message) *values {
 	var vs values
 	for i := range msgs {
-		for j := range msgs[i].Content {
-			b, at := &msgs[i].Content[j], place{i, j}
+		for j := beside; j < len(msgs[i].Content); j++ {
+			at := place{i, j}
 			v, withheld := k.verdicts[at]
-			switch {
-			case !withheld:
-			case b.Type == history.ToolResult && !k.masked(b):
+			if !withheld {
+				continue
+			}
+			for _, h := range k.withheld[at] {
+				vs.members(h.told, v.category)
+			}
+			if j == beside {
+				continue
+			}
+			if b := &msgs[i].Content[j]; b.Type == history.ToolResult && !k.masked(b) {
 				vs.result(b, v.category)
-			case b.Type == history.OpaqueBlock:
-				for _, h := range k.withheld[at] {
-					vs.members(h.told, v.category)
-				}
 			}
 		}
 	}

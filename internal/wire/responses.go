@@ -87,6 +87,7 @@ var hostedItems = []string{
 	"compaction", "item_reference", "file_search_call", "web_search_call", "code_interpreter_call",
 	"mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "mcp_call",
 	"tool_search_call", "tool_search_output", "additional_tools", "configuration_update", "compaction_trigger",
+	"program", "program_output",
 }
 
 // toolNames takes any declaration: a function and a custom tool have a name, a

@@ -75,7 +75,7 @@ func TestResponsesFaultsAreAllTold(t *testing.T) {
 		{"drawn", `{"type":"image_generation_call","id":1,"result":"AAA"}`, "messages[0].id messages[0].result"},
 
 		{"another provider's call", `{"type":"tool_use","id":"c","name":"f","input":{}}`, "messages[0].type"},
-		{"a call of an unknown type", `{"type":"program","id":"p","call_id":"c","code":"x"}`, "messages[0].type"},
+		{"a call of an unknown type", `{"type":"plan","id":"p","call_id":"c","code":"x"}`, "messages[0].type"},
 		{"arguments of an unknown type", `{"type":"x","Arguments":"{}"}`, "messages[0].type"},
 		{"an unknown type with calls in it", `{"type":"x","toolCalls":[1]}`, "messages[0].type"},
 		{"a hosted type with a client's call in it", `{"type":"compaction","content":[{"type":"tool_use"}]}`, "messages[0].type"},
