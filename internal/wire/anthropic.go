@@ -18,7 +18,7 @@ import (
 //	image, document             image, document; what else the source has in extra {"source":{…}}, and its type
 //	                            where that is not the one that sourceType tells; title is the file name
 //	… of a file, of content     opaque
-//	thinking, redacted_thinking thinking, the latter with nothing but Encrypted
+//	thinking, redacted_thinking thinking, the latter with nothing but Encrypted; one of nothing at all has extra {"type":…}
 //	tool_use                    tool_call
 //	tool_result                 tool_result; extra {"is_error":false}, {"content":[]} where it says so
 //	other blocks                opaque, data = the block

@@ -14,14 +14,17 @@ var anthropicMembers = []string{"role", "content", anthropicMark}
 
 // anthropicTypes are the blocks that are modelled, with the members that are.
 var anthropicTypes = map[string][]string{
-	"text":              {"type", "text"},
-	"image":             {"type", "source"},
-	"document":          {"type", "source", "title"},
-	"thinking":          {"type", "thinking", "signature"},
-	"redacted_thinking": {"type", "data"},
-	"tool_use":          {"type", "id", "name", "input"},
-	"tool_result":       {"type", "tool_use_id", "content", "is_error"},
+	"text":           {"type", "text"},
+	"image":          {"type", "source"},
+	"document":       {"type", "source", "title"},
+	"thinking":       {"type", "thinking", "signature"},
+	redactedThinking: {"type", "data"},
+	"tool_use":       {"type", "id", "name", "input"},
+	"tool_result":    {"type", "tool_use_id", "content", "is_error"},
 }
+
+// redactedThinking is the type of thinking that nobody but its model can read.
+const redactedThinking = "redacted_thinking"
 
 // Where a block stands.
 const (
@@ -196,8 +199,13 @@ func (d *decoder) anthropicBlock(v strictjson.Value, path string, place int) his
 		return d.anthropicResult(&g)
 	case "thinking":
 		return d.anthropicThinking(&g)
-	case "redacted_thinking":
-		return history.Block{Type: history.ThinkingBlock, Encrypted: d.wanted(&g, "data", 1, 0), Extra: g.rest.value()}
+	case redactedThinking:
+		b := history.Block{Type: history.ThinkingBlock, Encrypted: d.wanted(&g, "data", 0, 0)}
+		if b.Encrypted == "" {
+			g.rest.first("type", redactedThinking)
+		}
+		b.Extra = g.rest.value()
+		return b
 	}
 	return history.Block{Type: history.TextBlock, Text: d.wanted(&g, "text", 0, 0), Extra: g.rest.value()}
 }
@@ -205,7 +213,7 @@ func (d *decoder) anthropicBlock(v strictjson.Value, path string, place int) his
 // anthropicPlace refuses a block where it cannot stand.
 func (d *decoder) anthropicPlace(typ strictjson.Value, path, kind string, place int) {
 	switch kind {
-	case "tool_use", "thinking", "redacted_thinking":
+	case "tool_use", "thinking", redactedThinking:
 		if place != inAssistant {
 			d.fault(typ, path+".type", "a %s block stands in the content of an assistant message", kind)
 		}

@@ -142,10 +142,10 @@ func exportResult(o *object, b *history.Block) {
 
 func exportThinking(o *object, b *history.Block) {
 	o.open()
-	if b.Encrypted != "" && b.Text == "" && b.Signature == "" {
-		o.text("type", "redacted_thinking")
+	if b.Text == "" && b.Signature == "" && (b.Encrypted != "" || textOf(b.Extra, "type") == redactedThinking) {
+		o.text("type", redactedThinking)
 		o.text("data", b.Encrypted)
-		exportRest(o, b.Extra, anthropicTypes["redacted_thinking"])
+		exportRest(o, b.Extra, anthropicTypes[redactedThinking])
 		o.close()
 		return
 	}

@@ -38,7 +38,7 @@ func (r *anthropicRender) writePiece(o *object, m *history.Message, p *piece) {
 		}
 	case thinkingPiece:
 		if b.Encrypted != "" {
-			o.text("type", "redacted_thinking")
+			o.text("type", redactedThinking)
 			o.text("data", b.Encrypted)
 			break
 		}

@@ -54,7 +54,7 @@ func TestAnthropicFaultsAreAllTold(t *testing.T) {
 			"messages[0].content[0].content[0].type"},
 		{"thinking of a user", block(`{"type":"thinking","thinking":"x","signature":"s"},{"type":"redacted_thinking","data":"x"}`),
 			"messages[0].content[0].type messages[0].content[1].type"},
-		{"thinking of nothing", answer(`{"type":"thinking"},{"type":"thinking","thinking":"x","signature":1},{"type":"redacted_thinking","data":""}`),
+		{"thinking of nothing", answer(`{"type":"thinking"},{"type":"thinking","thinking":"x","signature":1},{"type":"redacted_thinking"}`),
 			"messages[0].content[0].thinking messages[0].content[1].signature messages[0].content[2].data"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -12,14 +12,14 @@ import (
 
 // How a content of Gemini lies in the model:
 //
-//	role model             role assistant
+//	role model             role assistant; one empty text when there are no parts
 //	role user, function,   role tool for each run of functionResponse parts, role user
 //	or none                for the parts between; all but the first marked "more"
 //	text                   text; with thought true thinking
 //	functionCall           tool_call;   thoughtSignature in signature
 //	functionResponse       tool_result; its name in extra; a response that is nothing but a
-//	                       string as result, output or error is that text, any other is its
-//	                       compact JSON as text
+//	                       string as result, output or error is that text, and so is a string;
+//	                       any other is its compact JSON as text
 //	inlineData, fileData   image, audio or document, by mimeType
 //	toolCall, toolResponse opaque, the part with serverToolCall or serverToolResponse instead
 //	all other parts        opaque, data = the part

@@ -63,14 +63,26 @@ func (geminiCodec) decode(d *decoder, v strictjson.Value, path string) []history
 	default:
 		d.fault(role, path+".role", "must be user or model; the system instruction is no part of the contents")
 	}
-	if parts.Kind() != '[' {
-		d.fault(v, path+".parts", "is missing: a list of parts")
-		return nil
+	var msgs []history.Message
+	if parts.Kind() == '[' {
+		msgs = d.geminiMessages(&c, parts, path+".parts")
 	}
-	msgs := d.geminiMessages(&c, parts, path+".parts")
 	if len(msgs) == 0 {
-		d.fault(parts, path+".parts", "holds at least one part")
-		return nil
+		switch {
+		case parts.Raw != nil && parts.Kind() != '[' && !parts.IsNull():
+			d.fault(parts, path+".parts", "is a list of parts")
+			return nil
+		case !c.model && (role.Raw != nil && !role.IsNull()):
+			d.fault(or(parts, v), path+".parts", "holds at least one part")
+			return nil
+		}
+		// An answer that broke off before it said anything; where nobody is named, nobody else comes without a word.
+		c.model = true
+		msgs = []history.Message{{Role: history.Assistant, Status: history.Complete, Content: []history.Block{history.Text("")}}}
+		if parts.Raw == nil {
+			parts.Raw = jsontext.Value("false")
+		}
+		mark.add("parts", parts.Compact())
 	}
 	if msgs[0].Role == history.Tool && d.gemini.results {
 		mark.add("apart", jsontext.Value("true"))

@@ -23,6 +23,10 @@ const maxWaiting = 2 * 1000
 
 func (e *geminiExporter) add(o *object, m *history.Message) {
 	mark := geminiMarkOf(m.Extra)
+	if given := memberNamed(mark, "parts"); given.Raw != nil && m.Role == history.Assistant && bareText(m.Content) && m.Content[0].Text == "" {
+		e.nothing(o, m, given)
+		return
+	}
 	side := "user"
 	if m.Role == history.Assistant {
 		side = "model"
@@ -44,18 +48,43 @@ func (e *geminiExporter) begin(o *object, m *history.Message, side string, mark 
 	e.side = side
 	o.element()
 	o.open()
-	switch role := memberNamed(mark, "role"); {
-	case side == "user" && role.Kind() == 'f':
-	case side == "user" && (role.IsNull() && role.Raw != nil || string(role.Raw) == `"function"`):
-		o.raw("role", role.Raw)
+	role := memberNamed(mark, "role")
+	if side == "model" {
+		role.Raw = nil
+	}
+	o.geminiHead(m, side, role)
+	o.name("parts")
+	o.openList()
+}
+
+// geminiHead writes what a content says beside its parts. given is what stood there in
+// place of a role.
+func (o *object) geminiHead(m *history.Message, side string, given strictjson.Value) {
+	switch {
+	case given.Raw != nil && given.Kind() == 'f':
+	case given.Raw != nil && given.IsNull(), string(given.Raw) == `"function"`:
+		o.raw("role", given.Raw)
 	default:
 		o.text("role", side)
 	}
 	if m.Extra != nil {
 		o.geminiExtras(m.Extra, geminiMembers, nil)
 	}
-	o.name("parts")
-	o.openList()
+}
+
+// nothing writes a content that had no parts.
+func (e *geminiExporter) nothing(o *object, m *history.Message, given strictjson.Value) {
+	e.end(o)
+	o.element()
+	o.open()
+	o.geminiHead(m, "model", memberNamed(geminiMarkOf(m.Extra), "role"))
+	switch {
+	case given.IsNull():
+		o.null("parts")
+	case given.Kind() == '[':
+		o.raw("parts", jsontext.Value("[]"))
+	}
+	o.close()
 }
 
 func (e *geminiExporter) end(o *object) {
@@ -246,7 +275,11 @@ func (e *geminiExporter) result(o *object, b *history.Block) {
 		o.null("response")
 	default:
 		o.name("response")
-		o.dst = appendGeminiResponse(o.dst, b, text)
+		if response := geminiBare(b, text); response != nil {
+			o.dst = append(o.dst, response...)
+		} else {
+			o.dst = appendGeminiResponse(o.dst, b, text)
+		}
 	}
 	parts := false
 	for i := range b.Content {
@@ -302,6 +335,22 @@ func appendGeminiResponse(dst []byte, b *history.Block, text string) []byte {
 	dst = append(dst, '"', ':')
 	dst = history.AppendString(dst, text)
 	return append(dst, '}')
+}
+
+// geminiBare returns a response that was no object, as it was; nil for any other, and for
+// text that was JSON once and was cut since.
+func geminiBare(b *history.Block, text string) jsontext.Value {
+	switch textOf(geminiMarkOf(b.Extra), "response") {
+	case responseText:
+		return history.AppendString(nil, text)
+	case responseValue:
+		if strictjson.CheckDepth([]byte(text), geminiResponseDepth) == nil {
+			if v := strictjson.Document([]byte(text)); v.Kind() != '{' && v.Kind() != '"' && !v.IsNull() {
+				return v.Compact()
+			}
+		}
+	}
+	return nil
 }
 
 func isGeminiObject(text string) bool {

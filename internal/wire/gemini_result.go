@@ -17,6 +17,8 @@ const geminiResponseDepth = strictjson.MaxDepth - 5
 const (
 	responseOutput = "output" // {"output": text}
 	responseJSON   = "json"   // the text is the object
+	responseText   = "text"   // it was no object but this text
+	responseValue  = "value"  // it was no object but the value whose JSON is the text
 )
 
 func (d *decoder) geminiResult(c *geminiContent, p *geminiPart) history.Block {
@@ -98,11 +100,12 @@ func (d *decoder) geminiResponse(b *history.Block, v strictjson.Value, path stri
 	case v.IsNull():
 		mark.add("response", v.Compact())
 		return
-	case v.Kind() != '{':
-		d.fault(v, path+".response", "must be an object")
-		return
 	}
 	b.Plain = true
+	if v.Kind() != '{' {
+		d.geminiBare(b, v, path, mark)
+		return
+	}
 	only, members := "", 0
 	for name, m := range v.Members() {
 		members++
@@ -127,6 +130,20 @@ func (d *decoder) geminiResponse(b *history.Block, v strictjson.Value, path stri
 	}
 	b.Content = append(b.Content, history.Text(string(v.Compact())))
 	mark.add("response", history.AppendString(nil, responseJSON))
+}
+
+// geminiBare reads a response that is no object, as some libraries let one write it.
+func (d *decoder) geminiBare(b *history.Block, v strictjson.Value, path string, mark *extra) {
+	text, ok := v.Text()
+	kind := responseText
+	if !ok {
+		text, kind = string(v.Compact()), responseValue
+	}
+	if nesting(v.Raw) > geminiResponseDepth {
+		d.fault(v, path+".response", "nests over %d levels", geminiResponseDepth)
+	}
+	b.Content = append(b.Content, history.Text(text))
+	mark.add("response", history.AppendString(nil, kind))
 }
 
 func (d *decoder) geminiResponseParts(b *history.Block, parts strictjson.Value, path string) {

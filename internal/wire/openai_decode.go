@@ -26,6 +26,7 @@ import (
 //	part input_audio      audio,        extra {members of the part, "input_audio":{…}}
 //	part file with data   document,     extra {members of the part, "file":{…}}, no media type when the data is no data: URL
 //	other parts           opaque,       data = the part
+//	an answer of nothing  text "",      extra {"content":null}, [] or false for what stood there
 //	everything else       extra of the message
 //
 // Given back are the same JSON values but for: content that is absent or [] beside
@@ -118,12 +119,14 @@ func (d *decoder) openAIMessage(v strictjson.Value, path string) history.Message
 	if given.role == "developer" || given.role == "function" {
 		extra.first("role", given.role)
 	}
-	m.Extra = extra.value()
-	d.refuseCarriers(v, path, m.Extra)
+	d.refuseCarriers(v, path, extra.value())
 	switch given.role {
 	case "":
 	case "assistant":
-		m.Content = d.openAIAssistant(v, path, given.known)
+		before := d.count()
+		if m.Content = d.openAIAssistant(path, given.known); len(m.Content) == 0 && d.count() == before {
+			m.Content = d.openAINothing(v, path, given.known["content"], &extra)
+		}
 	case "tool", "function":
 		if name, _ := v.Member("name"); given.role == "function" && name.Kind() != '"' {
 			d.fault(v, path+".name", "a function message names its function")
@@ -132,7 +135,26 @@ func (d *decoder) openAIMessage(v strictjson.Value, path string) history.Message
 	default:
 		m.Content = d.openAISaid(v, path, &m, given.known)
 	}
+	m.Extra = extra.value()
 	return m
+}
+
+// openAINothing reads an answer that broke off before it said anything, or was filtered.
+// Where content is not null, which says so, another member may be what was said.
+func (d *decoder) openAINothing(v strictjson.Value, path string, content strictjson.Value, extra *extra) []history.Block {
+	if content.Raw == nil || !content.IsNull() {
+		for name, m := range v.Members() {
+			if !slices.Contains(messageMembers, name) && !slices.Contains([]string{"null", "[]", "{}", `""`}, string(m.Compact())) {
+				d.fault(v, path+".content", "an assistant message has content, tool_calls or a refusal")
+				return nil
+			}
+		}
+	}
+	if content.Raw == nil {
+		content.Raw = jsontext.Value("false")
+	}
+	extra.add("content", content.Compact())
+	return []history.Block{history.Text("")}
 }
 
 func (d *decoder) openAIRole(v strictjson.Value, path string, m *history.Message) string {
@@ -177,8 +199,7 @@ func (d *decoder) openAISaid(v strictjson.Value, path string, m *history.Message
 	return blocks
 }
 
-func (d *decoder) openAIAssistant(v strictjson.Value, path string, known map[string]strictjson.Value) []history.Block {
-	faultsBefore := d.count()
+func (d *decoder) openAIAssistant(path string, known map[string]strictjson.Value) []history.Block {
 	var blocks []history.Block
 	for _, name := range thinkingMembers {
 		if thought, there := known[name]; there {
@@ -227,9 +248,6 @@ func (d *decoder) openAIAssistant(v strictjson.Value, path string, known map[str
 		mark.add("function_call", orEmpty(level.value()))
 		b.Extra = mark.value()
 		blocks = append(blocks, b)
-	}
-	if len(blocks) == 0 && d.count() == faultsBefore {
-		d.fault(v, path+".content", "an assistant message has content, tool_calls or a refusal")
 	}
 	return blocks
 }

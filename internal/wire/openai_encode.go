@@ -60,10 +60,16 @@ func (w *openAIExporter) assistant(m *history.Message) {
 	var written []string
 	spoken := w.spoken(m)
 	thoughts := w.thoughts(m)
-	if refusal.Raw == nil && spoken == nil && thoughts == nil && countImages(m) == 0 && calls == 0 && old < 0 && !w.speaks(m) {
+	nothing := memberNamed(m.Extra, "content")
+	switch {
+	case refusal.Raw == nil && spoken == nil && thoughts == nil && countImages(m) == 0 && calls == 0 && old < 0 && !w.speaks(m):
 		w.text("content", "") // null would be a message of nothing
-	} else {
+	case nothing.Raw == nil || !bareText(m.Content) || m.Content[0].Text != "":
 		w.content(m.Role, m.Content)
+	case nothing.Kind() == '[':
+		w.raw("content", jsontext.Value("[]"))
+	case nothing.Kind() != 'f':
+		w.null("content")
 	}
 	if refusal.Raw != nil {
 		written = append(written, "refusal")

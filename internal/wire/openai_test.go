@@ -29,7 +29,7 @@ func TestOpenAIFaultsAreAllTold(t *testing.T) {
 		{"empty content", `{"role":"system","content":[]}`, "messages[0].content"},
 		{"content of another type", `{"role":"developer","content":{"a":1}}`, "messages[0].content"},
 		{"numeric members", `{"role":"assistant","content":[],"0":{"type":"text"}}`, "messages[0].content"},
-		{"an answer of nothing", `{"role":"assistant","content":null,"tool_calls":[],"refusal":null,"function_call":null,"audio":null}`, "messages[0].content"},
+		{"words where nobody looks for them", `{"role":"assistant","contents":"x"}`, "messages[0].content"},
 		{"name", `{"role":"user","content":"x","name":{}}`, "messages[0].name"},
 		{"calls of a user", `{"role":"user","content":"x","tool_calls":[{"id":"c"}],"function_call":{},"refusal":"r","audio":{},"tool_call_id":"c"}`,
 			"messages[0].tool_calls messages[0].function_call messages[0].refusal messages[0].audio messages[0].tool_call_id"},

@@ -77,6 +77,9 @@ func messageMarks(extra jsontext.Value) (marks origins) {
 	if kindOf(extra, "type") == 'n' {
 		marks |= fromResponses
 	}
+	if k := kindOf(extra, "content"); k == 'n' || k == 'f' || k == '[' {
+		marks |= fromOpenAI
+	}
 	return marks
 }
 
@@ -105,6 +108,8 @@ func blockMarks(b *history.Block) (marks origins) {
 	switch member := textOf(b.Extra, "member"); {
 	case slices.Contains(vendorMembers, member), member == "audio", member == "refusal":
 		marks |= fromOpenAI
+	case b.Type == history.ThinkingBlock && kind == redactedThinking:
+		marks |= fromAnthropic
 	case b.Type == history.ToolCall && kind == "custom":
 		marks |= fromSiblings
 	case b.Type == history.ToolCall && kind != "" && b.Name == "" && doingOf(kind) == nil:
