@@ -41,7 +41,7 @@ const (
 	maxCallers  = 256  // that are looked after at a time, idle ones included
 	maxTouched  = 2048 // callers that wait for the worker besides
 	maxBehind   = 4096 // conversations of one caller that are known by name to be behind
-	maxSearches = 8    // at a time; each may hold a megabyte or two
+	maxSearches = 8    // at a time, half of them of one caller; each may hold a megabyte or two
 	retryAfter  = 30 * time.Second
 )
 
@@ -59,7 +59,7 @@ type Index struct {
 	memLimit int64        // of memtables
 	memory   atomic.Int64 // in memtables
 	cache    *blockCache
-	searches chan struct{}
+	searches *doorway
 
 	life context.Context // ends with Close
 	end  context.CancelFunc
@@ -115,7 +115,7 @@ func NewIndex(o SearchOptions) (*Index, error) {
 		fsys: o.FS, record: o.Record, log: o.Logger, now: o.Now,
 		memLimit: o.MaxMemory / 2,
 		cache:    newBlockCache(o.MaxMemory / 2),
-		searches: make(chan struct{}, maxSearches),
+		searches: newDoorway(maxSearches, maxSearches/2),
 		wake:     make(chan struct{}, 1),
 		callers:  map[identity.Scope]*caller{},
 	}

@@ -14,8 +14,9 @@ type local struct {
 	floor  float64
 }
 
-func (*local) name() string { return localName }
-func (*local) close()       {}
+func (*local) name() string            { return localName }
+func (*local) places() (all, each int) { return maxLocal, maxLocal / 8 }
+func (*local) close()                  {}
 
 func (l *local) find(ctx context.Context, ask Ask, limit int) ([]found, error) {
 	// More than the limit, because some may say the same.

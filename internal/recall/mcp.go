@@ -90,8 +90,9 @@ func readToken(name string) (string, error) {
 	return token, nil
 }
 
-func (s *mcpServer) name() string { return s.Name }
-func (s *mcpServer) close()       { s.link.close() }
+func (s *mcpServer) name() string            { return s.Name }
+func (s *mcpServer) places() (all, each int) { return maxCalls, maxCalls / 2 }
+func (s *mcpServer) close()                  { s.link.close() }
 
 func (s *mcpServer) find(ctx context.Context, ask Ask, limit int) ([]found, error) {
 	if s.Scoped != "" && ask.Workspace == "" {

@@ -47,7 +47,8 @@ const localName = "local"
 // Limits of what a recall holds at a time, which no configuration changes.
 const (
 	maxQuery = 2000 // code points of a query that retrievers are asked; the rest is left out
-	maxCalls = 4    // questions to one retriever at a time
+	maxCalls = 4    // questions to one server at a time, half of them of one caller
+	maxLocal = 64   // searches at a time, an eighth of them of one caller; most of them wait for the index
 )
 
 // A Searcher searches one caller's own record. *Index is one.
@@ -133,7 +134,7 @@ type Status struct {
 type Recaller struct {
 	opts       Options
 	retrievers []retriever
-	slots      []chan struct{} // by retriever: bounds the questions under way
+	doorways   []*doorway // by retriever: bounds the questions under way
 	log        *slog.Logger
 	meters     meters
 
@@ -149,6 +150,7 @@ type Recaller struct {
 // errNotConfigured, errLate, or tell of any other failure.
 type retriever interface {
 	name() string
+	places() (all, each int) // how many questions it is asked at a time, and how many of one caller
 	find(ctx context.Context, ask Ask, limit int) ([]found, error)
 	close()
 }
@@ -196,7 +198,7 @@ func New(o Options) (*Recaller, error) {
 	}
 	known := []string{localName}
 	for _, x := range r.retrievers {
-		r.slots = append(r.slots, make(chan struct{}, maxCalls))
+		r.doorways = append(r.doorways, newDoorway(x.places()))
 		if x.name() != localName {
 			known = append(known, x.name())
 		}
@@ -335,11 +337,10 @@ func (r *Recaller) start(ctx context.Context, ask Ask, in chan<- answer) bool {
 
 // ask puts the question to one retriever when it is free. A panic is an error like another.
 func (r *Recaller) ask(ctx context.Context, i int, x retriever, ask Ask) (hits []found, err error) {
-	select {
-	case r.slots[i] <- struct{}{}:
-		defer func() { <-r.slots[i] }()
-	case <-ctx.Done():
+	if r.doorways[i].enter(ctx, ask.Scope) != nil {
+		return nil, errLate
 	}
+	defer r.doorways[i].leave(ask.Scope)
 	if ctx.Err() != nil {
 		return nil, errLate
 	}

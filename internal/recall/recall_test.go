@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -157,28 +156,6 @@ func TestTheDeadlineHoldsWhateverLocalDoes(t *testing.T) {
 		_ = r.Close()
 		if got := done.Load(); got != 2 {
 			t.Errorf("searches that had ended when Close returned: got %d, want 2", got)
-		}
-	})
-}
-
-func TestQuestionsToOneRetrieverAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var now, most atomic.Int64
-		r := must(t, Options{Local: searcher(func(ctx context.Context, _ identity.Scope, _ Query) (Results, error) {
-			n := now.Add(1)
-			defer now.Add(-1)
-			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-			}
-			<-ctx.Done()
-			return Results{}, ctx.Err()
-		})})
-		var all sync.WaitGroup
-		for range 50 {
-			all.Go(func() { wantStatuses(t, ask(t, r, question), "local timeout 0") })
-		}
-		all.Wait()
-		if got := most.Load(); got != maxCalls {
-			t.Errorf("questions at a time: got %d, want %d", got, maxCalls)
 		}
 	})
 }

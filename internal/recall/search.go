@@ -149,12 +149,10 @@ type finder struct {
 // rank finds the best documents of a caller. It reports whether something was found spoilt and removed, so that it has
 // to be done again.
 func (x *Index) rank(ctx context.Context, c *caller, f *finder) (mended bool, err error) {
-	select {
-	case x.searches <- struct{}{}:
-		defer func() { <-x.searches }()
-	case <-ctx.Done():
-		return false, ctx.Err()
+	if err := x.searches.enter(ctx, c.scope); err != nil {
+		return false, err
 	}
+	defer x.searches.leave(c.scope)
 	bad, err := x.rankOnce(c, f)
 	if bad == nil {
 		return false, err

@@ -1,0 +1,196 @@
+package recall
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestAServerThatWasRestartedIsFoundAgain(t *testing.T) {
+	for _, mode := range []string{"http", "stateless"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t)
+			p.answer("memory_search", notes("The flight is on Monday."))
+			url, kill := p.listen(mode, "127.0.0.1:0")
+			s := memory(p)
+			s.Command, s.URL = nil, url
+			r := must(t, Options{MCP: []Server{s}})
+			wantStatuses(t, ask(t, r, question), "local not_configured 0, memory ok 1")
+			kill()
+			wantStatuses(t, ask(t, r, question), "local not_configured 0, memory error 0")
+			p.listen(mode, strings.TrimPrefix(url, "http://"))
+			rest(r)
+			wantStatuses(t, ask(t, r, question), "local not_configured 0, memory ok 1")
+
+			// Restarted between two calls: the session that is gone costs no recall.
+			p2 := newPlace(t)
+			p2.answer("memory_search", notes("On Tuesday."))
+			url, kill = p2.listen(mode, "127.0.0.1:0")
+			s.URL = url
+			r = must(t, Options{MCP: []Server{s}})
+			wantStatuses(t, ask(t, r, question), "local not_configured 0, memory ok 1")
+			kill()
+			p2.listen(mode, strings.TrimPrefix(url, "http://"))
+			wantStatuses(t, ask(t, r, question), "local not_configured 0, memory ok 1")
+		})
+	}
+}
+
+// rest lets the pauses after failures be over.
+func rest(r *Recaller) {
+	for _, x := range r.retrievers {
+		if s, ok := x.(*mcpServer); ok {
+			s.link.mu.Lock()
+			s.link.again = time.Time{}
+			s.link.mu.Unlock()
+		}
+	}
+}
+
+func linkOf(t *testing.T, r *Recaller) *link {
+	t.Helper()
+	return r.retrievers[0].(*mcpServer).link
+}
+
+func TestAServerThatKeepsFailingIsLeftAlone(t *testing.T) {
+	for _, tt := range []struct{ name, mode, want string }{
+		{"a program that ends at once", "exit", "error"},
+		{"one that speaks something else", "garbage", "error"},
+		{"one that says nothing", "mute", "timeout"},
+		{"one that hangs in each call", "stdio", "timeout"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t)
+			p.do("memory_search", "hang")
+			s := memory(p)
+			s.Command = p.command(tt.mode)
+			r := must(t, Options{Deadline: time.Second, MCP: []Server{s}})
+			l := linkOf(t, r)
+			if tt.mode == "mute" {
+				l.patience = 200 * time.Millisecond
+			}
+			left := func() bool {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return l.session == nil && time.Until(l.again) > 500*time.Millisecond
+			}
+			tries := 0
+			for ; !left() && tries < 20; tries++ {
+				ask(t, r, question)
+			}
+			if !left() {
+				t.Fatalf("after %d recalls: got no pause, want one", tries)
+			}
+			// Nothing is waited for: there is no session, and nothing is started.
+			starts := len(p.lines("starts"))
+			for range 5 {
+				wantStatuses(t, ask(t, r, question), "local not_configured 0, memory "+tt.want+" 0")
+			}
+			if got := len(p.lines("starts")); got != starts {
+				t.Errorf("starts meanwhile: got %d, want none", got-starts)
+			}
+		})
+	}
+}
+
+// What takes longer to start than a turn waits is there for the next turn.
+func TestConnectingGoesOnAfterTheDeadline(t *testing.T) {
+	p := newPlace(t)
+	p.answer("memory_search", notes("The flight is on Monday."))
+	s := memory(p)
+	argv := p.command("stdio")
+	s.Command = append([]string{"sh", "-c", `sleep 0.5; exec "$0" "$@"`}, argv...)
+	r := must(t, Options{Deadline: 100 * time.Millisecond, MCP: []Server{s}})
+	wantStatuses(t, ask(t, r, question), "local not_configured 0, memory timeout 0")
+	l := linkOf(t, r)
+	l.mu.Lock()
+	over := l.dialing
+	l.mu.Unlock()
+	if over != nil {
+		<-over
+	}
+	r.opts.Deadline = 5 * time.Second
+	wantStatuses(t, ask(t, r, question), "local not_configured 0, memory ok 1")
+	if got := len(p.lines("starts")); got != 1 {
+		t.Errorf("starts: got %d, want 1", got)
+	}
+}
+
+func TestAnOldServerThatIgnoresWhatItDoesNotKnow(t *testing.T) {
+	p := newPlace(t)
+	s := memory(p)
+	s.Command = p.command("old")
+	r := must(t, Options{MCP: []Server{s}})
+	linkOf(t, r).patience = 300 * time.Millisecond
+	wantStatuses(t, ask(t, r, question), "local not_configured 0, memory timeout 0")
+	linkOf(t, r).patience = 5 * time.Second
+	wantStatuses(t, ask(t, r, question), "local not_configured 0, memory ok 1")
+}
+
+func TestChildrenEndWithTheRecallerAndKnowNoSecrets(t *testing.T) {
+	t.Setenv("HISTORYD_CANARY", "canary-in-environment")
+	t.Setenv("NOTIFY_SOCKET", "canary-in-environment")
+	for _, mode := range []string{"stdio", "deaf"} {
+		p := newPlace(t)
+		s := memory(p)
+		s.Command = p.command(mode)
+		r := must(t, Options{Deadline: time.Second, MCP: []Server{s}})
+		ask(t, r, question)
+		if err := r.Close(); err != nil {
+			t.Errorf("close: got %v, want nil", err)
+		}
+		lines := append(p.lines("starts"), p.lines("grandchild")...)
+		if len(lines) == 0 {
+			t.Errorf("%s: never started", mode)
+		}
+		for _, line := range lines {
+			pid, rest, _ := strings.Cut(line, " ")
+			n, err := strconv.Atoi(pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// A killed grandchild takes a moment to go.
+			for end := time.Now().Add(5 * time.Second); alive(n) && time.Now().Before(end); {
+				runtime.Gosched()
+			}
+			if alive(n) {
+				t.Errorf("%s: process %d: got alive after Close, want ended", mode, n)
+			}
+			if strings.Contains(rest, "canary") || mode == "stdio" && !strings.Contains(rest, "PATH=") {
+				t.Errorf("%s: environment: got %q, want PATH and no secrets", mode, rest)
+			}
+		}
+		wantStatuses(t, ask(t, r, question), "local not_configured 0, memory error 0")
+	}
+}
+
+// alive reports whether a process runs; one that only waits to be reaped by somebody does not.
+func alive(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return false
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return err == nil && !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X")
+}
+
+// Fifty turns at once meet a server that hangs, and every one is served by the other.
+func TestManyTurnsAtOnce(t *testing.T) {
+	m, g := newPlace(t), newPlace(t)
+	m.answer("memory_search", notes("The flight is on Monday."))
+	g.do("rag.search", "hang")
+	r := must(t, Options{Deadline: 4 * time.Second, MCP: []Server{memory(m), rag(g)}})
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() { wantStatuses(t, ask(t, r, question), "local not_configured 0, memory ok 1, rag timeout 0") })
+	}
+	all.Wait()
+}
