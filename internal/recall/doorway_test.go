@@ -3,6 +3,7 @@ package recall
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -83,10 +84,10 @@ func TestOneCallerCannotStarveAnother(t *testing.T) {
 		synctest.Wait()
 		wantStatuses(t, ask(ann), "local not_configured 0, m ok 1")
 		greedy.Wait()
+		synctest.Wait() // theirs end as well
 		if s.most[bob] != maxCalls/2 || s.most[identity.Scope{}] != maxCalls {
 			t.Errorf("at a time: got %d of bob's and %d in all, want %d and %d", s.most[bob], s.most[identity.Scope{}], maxCalls/2, maxCalls)
 		}
-		synctest.Wait()
 		mustBeIdle(t, r.doorways[0], maxCalls)
 	})
 }
@@ -120,22 +121,36 @@ func TestADoorwayForgetsWhoGivesUp(t *testing.T) {
 	}
 }
 
+// atHand puts a server in this process in the place of r's; it counts its sessions.
+func atHand(t *testing.T, r *Recaller, search func(ctx context.Context, query string) string) (sessions *int) {
+	t.Helper()
+	sessions = new(int)
+	r.retrievers[0].(*mcpServer).link = newLink(func() (mcp.Transport, func()) {
+		*sessions++
+		ours, theirs := mcp.NewInMemoryTransports()
+		server := mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+		type in struct {
+			Query string `json:"query"`
+			TopK  int    `json:"top_k"`
+		}
+		mcp.AddTool(server, &mcp.Tool{Name: "rag.search"}, func(ctx context.Context, _ *mcp.CallToolRequest, a in) (*mcp.CallToolResult, any, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: search(ctx, a.Query)}}}, nil, nil
+		})
+		if _, err := server.Connect(t.Context(), theirs, nil); err != nil {
+			t.Error(err)
+		}
+		return ours, func() {}
+	})
+	return sessions
+}
+
 // A server that hangs delays nobody beyond the deadline, however many ask.
 func TestAServerThatHangsDelaysNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := oneServer(t)
-		r.retrievers[0].(*mcpServer).link = newLink(func() (mcp.Transport, func()) {
-			ours, theirs := mcp.NewInMemoryTransports()
-			server := mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, nil)
-			mcp.AddTool(server, &mcp.Tool{Name: "rag.search"}, func(ctx context.Context, _ *mcp.CallToolRequest, _ map[string]any) (*mcp.CallToolResult, any, error) {
-				<-ctx.Done()
-				return nil, nil, ctx.Err()
-			})
-			_, err := server.Connect(t.Context(), theirs, nil)
-			if err != nil {
-				t.Error(err)
-			}
-			return ours, func() {}
+		atHand(t, r, func(ctx context.Context, _ string) string {
+			<-ctx.Done()
+			return ""
 		})
 		start := time.Now()
 		var all sync.WaitGroup
@@ -145,6 +160,51 @@ func TestAServerThatHangsDelaysNobody(t *testing.T) {
 		all.Wait()
 		if took := time.Since(start); took > 4*time.Second {
 			t.Errorf("took %v, want at most the deadline", took)
+		}
+		_ = r.Close()
+	})
+}
+
+// One whose questions are too hard leaves the server alone for a while; others don't.
+func TestQuestionsThatAreTooHardAreOneCallersOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := oneServer(t)
+		sessions := atHand(t, r, func(ctx context.Context, query string) string {
+			if strings.Contains(query, "hard") {
+				<-ctx.Done()
+			}
+			return `[{"text":"found"}]`
+		})
+		bob, ann := scopeOf(t, "bob"), scopeOf(t, "ann")
+		ask := func(whose identity.Scope, query, want string) time.Duration {
+			t.Helper()
+			start := time.Now()
+			wantStatuses(t, r.Recall(t.Context(), Ask{Scope: whose, Query: query}), "local not_configured 0, m "+want)
+			took := time.Since(start)
+			synctest.Wait() // it is counted, too
+			return took
+		}
+		for range maxPatience {
+			ask(ann, "an easy question", "ok 1")
+			if took := ask(bob, "a hard question", "timeout 0"); took == 0 {
+				t.Error("bob's question did not wait")
+			}
+		}
+		for range 3 {
+			if took := ask(bob, "a hard question", "timeout 0"); took != 0 {
+				t.Errorf("one more waited %v, want no waiting", took)
+			}
+			if took := ask(ann, "an easy question", "ok 1"); took != 0 {
+				t.Errorf("ann waited %v, want no waiting", took)
+			}
+		}
+		if *sessions != 1 {
+			t.Errorf("sessions: got %d, want the one that ann gets answers on", *sessions)
+		}
+		time.Sleep(time.Second)
+		ask(bob, "an easy question", "ok 1")
+		if l := linkOf(t, r); len(l.vain) != 0 {
+			t.Errorf("after an answer: got %d callers in mind, want none", len(l.vain))
 		}
 		_ = r.Close()
 	})

@@ -12,6 +12,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"historyd/internal/identity"
 )
 
 // How long connecting may take, which is longer than any question waits: a slow start is in time for the next one. And
@@ -20,6 +22,12 @@ const (
 	connectPatience = 10 * time.Second
 	maxPause        = time.Minute
 )
+
+// maxPatience is how many questions in a row a caller waits for in vain before its next ones don't wait.
+const maxPatience = 3
+
+// maxVain is how many callers who wait in vain are kept in mind.
+const maxVain = 4096
 
 // olderProtocol is what servers speak that don't answer a question that they don't know.
 const olderProtocol = "2025-11-25"
@@ -32,7 +40,8 @@ var (
 )
 
 // A link keeps a session with one server. It connects when a call needs it, in the background, and again after the
-// session was lost; a server that keeps failing is left alone for longer and longer.
+// session was lost; a server that keeps failing is left alone for longer and longer. One that does not answer is left
+// alone by the caller that it does not answer: another one's questions may be easier.
 type link struct {
 	dial     func() (t mcp.Transport, end func()) // end frees what the session leaves
 	patience time.Duration
@@ -48,35 +57,44 @@ type link struct {
 	failed  error              // the last of them
 	again   time.Time          // not tried before
 	older   bool               // the next attempt begins with olderProtocol: turned round by each that fails
+	heard   time.Time          // of the last answer to a call
+	vain    map[identity.Scope]*vain
 	closed  bool
 	running sync.WaitGroup // attempts and watchers; none starts after closed
 }
 
+// vain is what became of a caller's questions since the last that was answered.
+type vain struct {
+	times int
+	since time.Time // the first of them
+	again time.Time // none is put before
+}
+
 func newLink(dial func() (mcp.Transport, func())) *link {
-	l := &link{dial: dial, patience: connectPatience}
+	l := &link{dial: dial, patience: connectPatience, vain: map[identity.Scope]*vain{}}
 	l.life, l.end = context.WithCancel(context.Background())
 	return l
 }
 
-// call calls the tool, and once more when the session turns out to be lost.
-func (l *link) call(ctx context.Context, tool string, args any) (*mcp.CallToolResult, error) {
+// call calls the tool for a caller, and once more when the session turns out to be lost.
+func (l *link) call(ctx context.Context, scope identity.Scope, tool string, args any) (*mcp.CallToolResult, error) {
 	for retried := false; ; retried = true {
-		s, err := l.acquire(ctx)
+		s, err := l.acquire(ctx, scope)
 		if err != nil {
 			return nil, err
 		}
 		res, err := s.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: args})
 		switch {
 		case err == nil:
-			l.answered()
+			l.answered(scope)
 			return res, nil
 		case ctx.Err() != nil:
 			if context.Cause(ctx) == errLate {
-				l.late(s)
+				l.late(s, scope)
 			}
 			return nil, errLate
 		case spoke(err):
-			l.answered()
+			l.answered(scope)
 			return nil, errRefused
 		}
 		err = classified(err)
@@ -103,12 +121,16 @@ func spoke(err error) bool {
 
 // acquire returns the session, and waits for one within ctx. While the server is left alone it answers at once, with
 // the error of the last try.
-func (l *link) acquire(ctx context.Context) (*mcp.ClientSession, error) {
+func (l *link) acquire(ctx context.Context, scope identity.Scope) (*mcp.ClientSession, error) {
 	l.mu.Lock()
+	v := l.vain[scope]
 	switch {
 	case l.closed:
 		l.mu.Unlock()
 		return nil, errClosed
+	case v != nil && time.Now().Before(v.again):
+		l.mu.Unlock()
+		return nil, errLate
 	case l.session != nil:
 		defer l.mu.Unlock()
 		return l.session, nil
@@ -191,29 +213,42 @@ func (l *link) note(err error) {
 	l.fails++
 	l.failed = err
 	if l.fails > 1 {
-		l.again = time.Now().Add(min(maxPause, time.Second<<min(l.fails-2, 10)))
+		l.again = time.Now().Add(pauseAfter(l.fails - 2))
 	}
 }
 
-func (l *link) answered() {
+func (l *link) answered(scope identity.Scope) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.fails = 0
+	l.fails, l.heard = 0, time.Now()
+	delete(l.vain, scope)
 }
 
-// late counts a call that got no answer. After the third in a row the session is given up, and the server is left
-// alone for a while, so that it doesn't cost each turn its deadline.
-func (l *link) late(s *mcp.ClientSession) {
+// late counts a call that got no answer. After the third of a caller's in a row its next ones don't wait for a while, so
+// that the server doesn't cost each of its turns the deadline; and the session is given up if nobody got an answer
+// meanwhile.
+func (l *link) late(s *mcp.ClientSession, scope identity.Scope) {
 	l.mu.Lock()
-	hangs := l.fails >= 2
-	if !hangs {
-		l.fails++
+	defer l.mu.Unlock()
+	v := l.vain[scope]
+	if v == nil {
+		if len(l.vain) >= maxVain {
+			clear(l.vain)
+		}
+		v = &vain{since: time.Now()}
+		l.vain[scope] = v
 	}
-	l.mu.Unlock()
-	if hangs {
-		l.drop(s, errLate)
+	if v.times++; v.times < maxPatience {
+		return
+	}
+	v.again = time.Now().Add(pauseAfter(v.times - maxPatience))
+	if l.session == s && l.heard.Before(v.since) {
+		l.giveUp()
 	}
 }
+
+// pauseAfter is how long a server is left alone after so many failures beyond those that are borne with.
+func pauseAfter(n int) time.Duration { return min(maxPause, time.Second<<min(n, 10)) }
 
 // drop gives a session up, if it is still the one in use.
 func (l *link) drop(s *mcp.ClientSession, err error) {
@@ -222,8 +257,14 @@ func (l *link) drop(s *mcp.ClientSession, err error) {
 	if l.session != s {
 		return
 	}
-	l.session = nil
 	l.note(err)
+	l.giveUp()
+}
+
+// giveUp ends the session in use. mu is held.
+func (l *link) giveUp() {
+	s := l.session
+	l.session = nil
 	if !l.closed {
 		l.running.Go(func() { _ = s.Close() })
 	}

@@ -102,7 +102,7 @@ func (s *mcpServer) find(ctx context.Context, ask Ask, limit int) ([]found, erro
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Timeout, errLate)
 	defer cancel()
 	args := places{ask.Query, limit, ask.Workspace}.fill(s.Arguments)
-	res, err := s.link.call(ctx, s.Tool, args)
+	res, err := s.link.call(ctx, ask.Scope, s.Tool, args)
 	if err != nil {
 		return nil, err
 	}
