@@ -1,8 +1,12 @@
 package recall
 
 import (
+	"bufio"
+	"bytes"
 	"fmt"
+	"log/slog"
 	"os"
+	"os/exec"
 	"runtime"
 	"strconv"
 	"strings"
@@ -10,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 func TestAServerThatWasRestartedIsFoundAgain(t *testing.T) {
@@ -106,6 +112,13 @@ func TestAServerThatKeepsFailingIsLeftAlone(t *testing.T) {
 			if got := len(p.lines("starts")); got != starts {
 				t.Errorf("starts meanwhile: got %d, want none", got-starts)
 			}
+			_ = r.Close()
+			for _, start := range p.lines("starts") { // none is left, and none waits to be reaped
+				pid, _, _ := strings.Cut(start, " ")
+				if n, err := strconv.Atoi(pid); err != nil || syscall.Kill(n, 0) != syscall.ESRCH {
+					t.Errorf("process %s after Close: got some, want none", pid)
+				}
+			}
 		})
 	}
 }
@@ -166,18 +179,87 @@ func TestChildrenEndWithTheRecallerAndKnowNoSecrets(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// A killed grandchild takes a moment to go.
-			for end := time.Now().Add(5 * time.Second); alive(n) && time.Now().Before(end); {
-				runtime.Gosched()
-			}
-			if alive(n) {
-				t.Errorf("%s: process %d: got alive after Close, want ended", mode, n)
-			}
+			mustEnd(t, n) // a killed grandchild takes a moment to go
 			if strings.Contains(rest, "canary") || mode == "stdio" && !strings.Contains(rest, "PATH=") {
 				t.Errorf("%s: environment: got %q, want PATH and no secrets", mode, rest)
 			}
 		}
 		wantStatuses(t, ask(t, r, question), "local not_configured 0, memory error 0")
+	}
+}
+
+// What a child writes to its standard error holds it up in nothing, is counted, and goes nowhere.
+func TestTheStandardErrorOfAChildIsCounted(t *testing.T) {
+	p := newPlace(t)
+	p.answer("memory_search", notes("The flight is on Monday."))
+	s := memory(p)
+	s.Command = p.command("chatty")
+	var log bytes.Buffer
+	reg := prometheus.NewRegistry()
+	r := must(t, Options{MCP: []Server{s, rag(newPlace(t))}, Registerer: reg, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	wantStatuses(t, ask(t, r, question), "local not_configured 0, memory ok 1, rag empty 0")
+	_ = r.Close()
+	text := exposition(t, reg)
+	for _, want := range []string{
+		`historyd_recall_stderr_lines_total{retriever="memory"} 1000`, `historyd_recall_stderr_lines_total{retriever="rag"} 0`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("metrics: got\n%s\nwant %s", text, want)
+		}
+	}
+	if strings.Contains(text+log.String(), "canary") {
+		t.Errorf("metrics or log hold text: %s%s", text, log.String())
+	}
+}
+
+// A child that heeds nothing ends all the same when the daemon is killed.
+func TestChildrenEndWhenTheDaemonIsKilled(t *testing.T) {
+	p := newPlace(t)
+	argv := p.command("host")
+	host := exec.Command(argv[0], argv[1:]...)
+	out, err := host.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := host.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	_ = host.Process.Kill()
+	_ = host.Wait()
+	if err != nil || line != "asked\n" {
+		t.Fatalf("the host: got %q, %v, want it to have asked", line, err)
+	}
+	pids := 0
+	for _, start := range p.lines("starts") {
+		pid, _, _ := strings.Cut(start, " ")
+		n, err := strconv.Atoi(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n != host.Process.Pid {
+			pids++
+			t.Cleanup(func() { _ = syscall.Kill(n, syscall.SIGKILL) })
+			mustEnd(t, n)
+		}
+	}
+	if pids == 0 {
+		t.Error("no child was started")
+	}
+	for _, line := range p.lines("grandchild") { // which is nobody's to end but ours
+		if n, err := strconv.Atoi(line); err == nil {
+			_ = syscall.Kill(n, syscall.SIGKILL)
+		}
+	}
+}
+
+// mustEnd waits for the end of a process.
+func mustEnd(t *testing.T, pid int) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); alive(pid); runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatalf("process %d: got alive, want ended", pid)
+		}
 	}
 }
 

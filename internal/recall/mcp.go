@@ -1,10 +1,12 @@
 package recall
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -15,12 +17,14 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // mcpServer asks one tool of an MCP server.
 type mcpServer struct {
 	Server
-	link *link
+	link  *link
+	lines prometheus.Counter // of a child's standard error
 }
 
 // newMCPServer checks s and makes a retriever of it. Errors name the field below mcp[i].
@@ -46,18 +50,19 @@ func newMCPServer(s Server, deadline time.Duration) (*mcpServer, error) {
 	if err := s.checkArguments(); err != nil {
 		return nil, err
 	}
-	dial := s.child
+	x := &mcpServer{Server: s}
+	x.link = newLink(x.child)
 	if s.URL != "" {
 		if err := s.checkURL(); err != nil {
 			return nil, err
 		}
-		dial = s.stream
+		x.link = newLink(x.stream)
 	} else if s.TokenFile != "" {
 		return nil, errors.New("token_file: is for url")
 	} else if s.Command[0] == "" {
 		return nil, errors.New("command: must begin with a program")
 	}
-	return &mcpServer{Server: s, link: newLink(dial)}, nil
+	return x, nil
 }
 
 func (s *Server) checkURL() error {
@@ -77,14 +82,29 @@ func (s *Server) checkURL() error {
 	return nil
 }
 
+// maxToken is how long a file with a token may be.
+const maxToken = 4 << 10
+
 // readToken's errors hold the path at most.
 func readToken(name string) (string, error) {
-	text, err := os.ReadFile(name)
+	info, err := os.Stat(name)
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() { // a pipe would be waited for
+		return "", errors.New("must be a file")
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxToken+1))
 	if err != nil {
 		return "", err
 	}
 	token := strings.TrimSpace(string(text))
-	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if token == "" || len(text) > maxToken || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return "", errors.New("must hold one token of printable ASCII")
 	}
 	return token, nil
@@ -123,8 +143,9 @@ const (
 )
 
 // child makes a transport to a new child process. The child is the first of a group of its own, and gets no more of our
-// environment than programs need to run: no secret, no socket of systemd's.
-func (s *Server) child() (mcp.Transport, func()) {
+// environment than programs need to run: no secret, no socket of systemd's. The kernel ends it should we be killed. What
+// it writes to its standard error may hold what it was asked, so it is counted and goes nowhere.
+func (s *mcpServer) child() (mcp.Transport, func()) {
 	cmd := exec.Command(s.Command[0], s.Command[1:]...)
 	cmd.Env = []string{}
 	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR", "TZ", "USER"} {
@@ -132,7 +153,8 @@ func (s *Server) child() (mcp.Transport, func()) {
 			cmd.Env = append(cmd.Env, name+"="+v)
 		}
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Stderr = &lineCounter{s.lines}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	// Grandchildren may hold the pipes open.
 	cmd.WaitDelay = endPatience
 	end := func() {
@@ -143,8 +165,16 @@ func (s *Server) child() (mcp.Transport, func()) {
 	return &mcp.CommandTransport{Command: cmd, TerminateDuration: endPatience}, end
 }
 
+// A lineCounter counts the lines that are written to it, and keeps nothing.
+type lineCounter struct{ lines prometheus.Counter }
+
+func (c *lineCounter) Write(p []byte) (int, error) {
+	c.lines.Add(float64(bytes.Count(p, []byte{'\n'})))
+	return len(p), nil
+}
+
 // stream makes a transport to the URL, with connections of its own.
-func (s *Server) stream() (mcp.Transport, func()) {
+func (s *mcpServer) stream() (mcp.Transport, func()) {
 	base := &http.Transport{
 		ForceAttemptHTTP2:      true,
 		MaxIdleConnsPerHost:    maxCalls,

@@ -11,6 +11,7 @@ import (
 type meters struct {
 	recalls    *prometheus.CounterVec
 	retrievers *prometheus.CounterVec
+	stderr     *prometheus.CounterVec
 	seconds    prometheus.Histogram
 }
 
@@ -26,6 +27,10 @@ func newMeters(r prometheus.Registerer, names []string) meters {
 			Name: "historyd_recall_retriever_total",
 			Help: "Parts of recalls by retriever and status: ok, empty, error, timeout, not_configured.",
 		}, []string{"retriever", "status"}),
+		stderr: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "historyd_recall_stderr_lines_total",
+			Help: "Lines that child processes wrote to their standard error, by retriever.",
+		}, []string{"retriever"}),
 		seconds: f.NewHistogram(prometheus.HistogramOpts{
 			Name:    "historyd_recall_seconds",
 			Help:    "Time of a recall.",

@@ -204,6 +204,11 @@ func New(o Options) (*Recaller, error) {
 		}
 	}
 	r.meters = newMeters(o.Registerer, known)
+	for _, x := range r.retrievers {
+		if s, ok := x.(*mcpServer); ok && s.URL == "" {
+			s.lines = r.meters.stderr.WithLabelValues(s.Name)
+		}
+	}
 	return r, nil
 }
 

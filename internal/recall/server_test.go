@@ -70,6 +70,21 @@ func serveMCP(mode, dir string, args []string) {
 	case "garbage":
 		fmt.Fprintln(os.Stdout, "Welcome to canary-in-body! {not json")
 		_, _ = io.Copy(io.Discard, os.Stdin)
+	case "chatty": // a good server that says a lot besides
+		for i := range 1000 {
+			fmt.Fprintln(os.Stderr, "canary-in-stderr", i)
+		}
+		fmt.Fprint(os.Stderr, strings.Repeat("canary-in-stderr ", 1<<18))
+		_ = newTestServer(dir).Run(context.Background(), &mcp.StdioTransport{})
+	case "host": // asks a server that is deaf, until it is killed
+		r, err := New(Options{Deadline: time.Second, MCP: []Server{{
+			Name: "m", Preset: "rag.search", Shared: true, Command: []string{os.Args[0], "mcp-server", "deaf", dir},
+		}}})
+		if err == nil {
+			r.Recall(context.Background(), Ask{Query: "is there anybody"})
+			fmt.Fprintln(os.Stdout, "asked")
+			time.Sleep(10 * time.Minute)
+		}
 	case "exit":
 		os.Exit(3)
 	}
