@@ -32,16 +32,17 @@ type anthropicRender struct {
 	files   media           // images that are files of the provider's
 	cites   bool            // documents and search results all ask for citations; some alone are refused
 	tools   map[string]bool // declared, by their names as declared; made when first asked for
-	paired  map[string]bool // ids of calls that the provider ran and answered
+	paired  map[string]bool // ids of calls that the provider ran and answered at once
 	pieces  []piece
 	entries []entry
 }
 
 // A piece is what a block becomes.
 type piece struct {
-	kind pieceKind
-	b    *history.Block
-	text string // of a text; the id as written, of calls and results, those of the provider's own tools included
+	kind   pieceKind
+	b      *history.Block
+	text   string         // of a text; the id as written, of calls and results, those of the provider's own tools included
+	result *history.Block // of a serverCall: its result, which came after somebody else spoke
 }
 
 type pieceKind int
@@ -55,7 +56,7 @@ const (
 	mediaPiece
 	rawPiece
 	serverCall   // of a tool that the provider runs
-	serverResult // in the same message
+	serverResult // in the same message as its call
 )
 
 // An entry is what a message becomes.
@@ -156,7 +157,7 @@ func (r *anthropicRender) keepsThinking(m *history.Message) bool {
 func (r *anthropicRender) piece(m *history.Message, b *history.Block, thinks bool) piece {
 	switch b.Type {
 	case history.TextBlock:
-		return piece{textPiece, b, clean(b.Text, r.report)}
+		return piece{kind: textPiece, b: b, text: clean(b.Text, r.report)}
 	case history.ThinkingBlock:
 		if thinks {
 			return piece{kind: thinkingPiece, b: b}
@@ -174,25 +175,25 @@ func (r *anthropicRender) piece(m *history.Message, b *history.Block, thinks boo
 	}
 	if !r.media[b] {
 		r.report.DroppedMedia++
-		return piece{textPiece, b, placeholder(b)}
+		return piece{kind: textPiece, b: b, text: placeholder(b)}
 	}
 	return piece{kind: mediaPiece, b: b}
 }
 
-// pair gives ids, and drops what the provider's own tools left without its counterpart.
-// It walks forward, so that what was decided once stays decided.
+// pair gives ids, brings results of the provider's own tools to their calls, and drops
+// what those left without its counterpart. A call and its result stand in one message,
+// but when the client had to answer another call first, the result comes with the answer
+// after that.
 func (r *anthropicRender) pair() {
-	var open map[string]*piece
-	user := true
+	var open map[string]*servedCall
+	user, turn := true, 0
 	for i := range r.entries {
 		e := &r.entries[i]
 		if e.user() {
-			if user = user || !e.empty; user {
-				r.unpaired(open)
-				open = nil
-			}
+			user = user || !e.empty
 		} else if user {
 			user = false
+			turn++
 			r.ids.begin()
 		}
 		for j := range e.pieces {
@@ -208,15 +209,21 @@ func (r *anthropicRender) pair() {
 				}
 				r.ids.use(p.text)
 				if open == nil {
-					open = map[string]*piece{}
+					open = map[string]*servedCall{}
 				}
-				open[p.text] = p
+				open[p.text] = &servedCall{p, turn}
 			case serverResult:
-				if c := open[p.text]; c == nil || remote(c.b) != remote(p.b) {
+				c := open[p.text]
+				if c == nil || remote(c.b) != remote(p.b) {
 					r.withhold(p)
 					continue
 				}
 				delete(open, p.text)
+				if c.turn < turn {
+					c.result, p.kind = p.b, gone
+					r.report.MovedHosted++
+					continue
+				}
 				if r.paired == nil {
 					r.paired = map[string]bool{}
 				}
@@ -224,17 +231,19 @@ func (r *anthropicRender) pair() {
 			}
 		}
 	}
-	r.unpaired(open)
+	for _, c := range open {
+		r.withhold(c.piece)
+	}
+}
+
+// A servedCall waits for its result.
+type servedCall struct {
+	*piece
+	turn int // of the assistant
 }
 
 // remote reports whether a call or a result is of a tool on an MCP server.
 func remote(b *history.Block) bool { return strings.HasPrefix(textOf(b.Opaque, "type"), "mcp_") }
-
-func (r *anthropicRender) unpaired(open map[string]*piece) {
-	for _, p := range open {
-		r.withhold(p)
-	}
-}
 
 func (r *anthropicRender) withhold(p *piece) {
 	p.kind = gone

@@ -26,6 +26,10 @@ func (r *anthropicRender) writePiece(o *object, m *history.Message, p *piece) {
 		return
 	case rawPiece, serverCall, serverResult:
 		o.dst = append(o.dst, r.bare(b.Opaque)...)
+		if p.result != nil {
+			o.element()
+			o.dst = append(o.dst, r.bare(p.result.Opaque)...)
+		}
 		return
 	}
 	o.open()
@@ -259,7 +263,7 @@ func (r *anthropicRender) opaque(m *history.Message, b *history.Block) piece {
 	if m.Role == history.Assistant {
 		if refusal := memberNamed(b.Opaque, "refusal"); typ == "refusal" && refusal.Kind() == '"' {
 			text, _ := refusal.Text()
-			return piece{textPiece, b, clean(text, r.report)}
+			return piece{kind: textPiece, b: b, text: clean(text, r.report)}
 		}
 	}
 	p := piece{kind: rawPiece, b: b}

@@ -16,6 +16,7 @@ type Report struct {
 	ReplacedCharacters int64 // texts with characters that the provider refuses
 	TrimmedText        int64 // texts whose trailing white space went
 	MovedMedia         int64 // images of results that stand in a message of their own
+	MovedHosted        int64 // results of the provider's own tools, brought to their calls
 }
 
 // AppendMembers appends the counts that are not zero as members of an object, each with a
@@ -28,7 +29,7 @@ func (r *Report) AppendMembers(dst []byte) []byte {
 		{"merged", r.Merged}, {"inserted", r.Inserted},
 		{"withheld_thinking", r.WithheldThinking}, {"withheld_signatures", r.WithheldSignatures},
 		{"withheld_opaque", r.WithheldOpaque}, {"dropped_media", r.DroppedMedia},
-		{"moved_media", r.MovedMedia}, {"dropped_empty", r.DroppedEmpty}, {"mapped_ids", r.MappedIDs},
+		{"moved_media", r.MovedMedia}, {"moved_hosted", r.MovedHosted}, {"dropped_empty", r.DroppedEmpty}, {"mapped_ids", r.MappedIDs},
 		{"wrapped_arguments", r.WrappedArguments}, {"replaced_characters", r.ReplacedCharacters},
 		{"trimmed_text", r.TrimmedText},
 	} {

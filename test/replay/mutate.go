@@ -160,6 +160,7 @@ var foreign = map[wire.Format][]string{
 		`{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"c2ln"}]}`,
 		`{"role":"assistant","content":[{"type":"server_tool_use","id":"srvtoolu_N","name":"web_search","input":{"query":"q"}},{"type":"web_search_tool_result","tool_use_id":"srvtoolu_N","content":[]},{"type":"text","text":"TEXT"}]}`,
 		`{"role":"assistant","content":[{"type":"text","text":"TEXT"},{"type":"server_tool_use","id":"srvtoolu_N","name":"web_search","input":{"query":"q"}}]}`,
+		`{"role":"assistant","content":[{"type":"server_tool_use","id":"srvtoolu_N","name":"web_search","input":{"query":"q"}},{"type":"tool_use","id":"toolu_N","name":"look","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_N","content":"seen"}]},{"role":"assistant","content":[{"type":"web_search_tool_result","tool_use_id":"srvtoolu_N","content":[]},{"type":"text","text":"TEXT"}]}`,
 		`{"role":"user","content":[{"type":"document","source":{"type":"text","media_type":"text/plain","data":"words"},"title":"t"},{"type":"text","text":"TEXT"}]}`,
 	},
 	wire.Gemini: {
