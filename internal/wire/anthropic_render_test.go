@@ -126,7 +126,7 @@ func TestAnthropicRender(t *testing.T) {
 			user(`{"type":"container_upload","file_id":"f"},{"type":"search_result","source":"s","title":"t","content":[` + text("c") + `]},{"type":"image","source":{"type":"file","file_id":"f"}}`), `,"withheld_opaque":1`},
 
 		{"ids and names", many(saidX, by("m", `{"type":"tool_call","id":"a|b:c","name":"f.g","arguments":{}},{"type":"tool_call","id":"c","name":"","arguments":"x"}`), results(res("c", `"2"`)+","+res("a|b:c", `"1"`))),
-			many(x, assistant(`{"type":"tool_use","id":"call_37338c046cc789754a0a035e","name":"f_g_d2bb54fa","input":{}},{"type":"tool_use","id":"c","name":"unnamed_e3b0c442","input":{"_arguments":"\"x\""}}`),
+			many(x, assistant(`{"type":"tool_use","id":"call_37338c046cc789754a0a035e","name":"f_g_d2bb54faa8e6774441b14fc37d9febbb","input":{}},{"type":"tool_use","id":"c","name":"unnamed_e3b0c44298fc1c149afbf4c8996fb924","input":{"_arguments":"\"x\""}}`),
 				user(`{"type":"tool_result","tool_use_id":"c","content":[{"type":"text","text":"2"}]},{"type":"tool_result","tool_use_id":"call_37338c046cc789754a0a035e","content":[{"type":"text","text":"1"}]}`)), `,"mapped_ids":1,"wrapped_arguments":1`},
 		{"callers", many(saidX, by("m", opaque(search)+","+opaque(found)+`,{"type":"tool_call","id":"c","name":"f","arguments":{},"extra":{"caller":{"type":"direct"},"cache_control":{}}},
 			{"type":"tool_call","id":"d","name":"f","arguments":{},"extra":{"caller":{"type":"code","tool_id":"srvtoolu_1"}}},{"type":"tool_call","id":"e","name":"f","arguments":{},"extra":{"caller":{"type":"code","tool_id":"srvtoolu_2"}}}`),
@@ -181,7 +181,7 @@ func TestAnthropicSummaryAndTools(t *testing.T) {
 		{name: "tools", native: saidX, authority: true, messages: `{"role":"user","content":[{"type":"text","text":"x"}]}`, system: `"so \"far\""`,
 			given: `[ {"name":"z", "input_schema":{"type":"object"},"cache_control":{"type":"ephemeral"}} ]`,
 			added: []Declaration{{Name: "g", Refusal: "not callable"}, {Name: "a.b"}, {Name: "c", Custom: true}},
-			tools: `{"name":"z", "input_schema":{"type":"object"},"cache_control":{"type":"ephemeral"}},{"name":"a_b_2e7336dc","input_schema":{"type":"object"}},` +
+			tools: `{"name":"z", "input_schema":{"type":"object"},"cache_control":{"type":"ephemeral"}},{"name":"a_b_2e7336dc8eba87ef472df568c35482ab","input_schema":{"type":"object"}},` +
 				`{"name":"c","input_schema":{"type":"object"}},{"name":"g","description":"not callable","input_schema":{"type":"object"}}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -21,6 +21,10 @@ func (r nameRule) legal(name string) bool {
 	return name != "" && len(name) <= r.max && strings.Trim(name, nameSigns) == "" && !strings.ContainsAny(name[:1], r.leading)
 }
 
+// nameHash is how many bytes of its SHA-256 a mapped name ends with. Whoever invents names
+// may look for two that end alike, so it is enough that nobody finds them.
+const nameHash = 16
+
 // naming maps the names of tools that a provider would refuse, the same way wherever
 // they stand.
 type naming struct {
@@ -33,7 +37,7 @@ func (n *naming) name(original string) string {
 		return original
 	}
 	sum := sha256.Sum256([]byte(original))
-	ending := "_" + hex.EncodeToString(sum[:4])
+	ending := "_" + hex.EncodeToString(sum[:nameHash])
 	name := make([]byte, 0, n.rule.max)
 	for _, r := range original {
 		if len(name) == n.rule.max-len(ending) {

@@ -181,7 +181,7 @@ func TestOpenAIRender(t *testing.T) {
 			want: `{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":" {\"a\":1.0}"}},{"id":"d","type":"custom","custom":{"name":"g","input":"ls"}}]},` +
 				`{"role":"tool","content":"2","tool_call_id":"d"},{"role":"tool","content":"","tool_call_id":"c"}`, report: `,"withheld_signatures":1`},
 		{name: "ids and names", in: `[{"role":"assistant","tool_calls":[{"id":"` + long + `","type":"function","function":{"name":"a.b","arguments":"{}"}}]},{"role":"tool","tool_call_id":"` + long + `","content":"1"}]`,
-			want: `{"role":"assistant","content":null,"tool_calls":[{"id":"call_3164596df4fdd018b2c567ec","type":"function","function":{"name":"a_b_2e7336dc","arguments":"{}"}}]},` +
+			want: `{"role":"assistant","content":null,"tool_calls":[{"id":"call_3164596df4fdd018b2c567ec","type":"function","function":{"name":"a_b_2e7336dc8eba87ef472df568c35482ab","arguments":"{}"}}]},` +
 				`{"role":"tool","content":"1","tool_call_id":"call_3164596df4fdd018b2c567ec"}`, report: `,"mapped_ids":1`},
 		{name: "images of results", in: `[{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"d","type":"function","function":{"name":"f","arguments":"{}"}}]},` +
 			`{"role":"tool","tool_call_id":"c","content":[{"type":"text","text":"here"},{"type":"image_url","image_url":{"url":"` + png + `","detail":"low"}}]},{"role":"tool","tool_call_id":"d","content":"2"},{"role":"user","content":"nice"}]`,
@@ -253,7 +253,7 @@ func TestOpenAIToolsAreDeclared(t *testing.T) {
 		want string
 	}{
 		{OpenAI, `{"type":"function","function":{"name":"z"}},{"type":"function","function":{"name":"a","parameters":{"type":"object"}}},` +
-			`{"type":"function","function":{"name":"b_c_b476cc5a","description":"Do not.","parameters":{"type":"object"}}},{"type":"custom","custom":{"name":"q","description":"Do not."}},{"type":"custom","custom":{"name":"sh"}}`},
+			`{"type":"function","function":{"name":"b_c_b476cc5a2c583fbb3af86336e268b88f","description":"Do not.","parameters":{"type":"object"}}},{"type":"custom","custom":{"name":"q","description":"Do not."}},{"type":"custom","custom":{"name":"sh"}}`},
 		{Native, `{"type":"function","function":{"name":"z"}},{"name":"a","parameters":{"type":"object"}},{"name":"b.c","description":"Do not.","parameters":{"type":"object"}},` +
 			`{"name":"q","description":"Do not.","parameters":{"type":"object"}},{"name":"sh","parameters":{"type":"object"}}`},
 	} {
@@ -268,7 +268,7 @@ func TestOpenAIToolsAreDeclared(t *testing.T) {
 			t.Errorf("%s, of nothing: %+v", tt.f, out)
 		}
 	}
-	if out := Render(OpenAI, Show{Added: added}); out.Names["b_c_b476cc5a"] != "b.c" || len(out.Names) != 1 {
+	if out := Render(OpenAI, Show{Added: added}); out.Names["b_c_b476cc5a2c583fbb3af86336e268b88f"] != "b.c" || len(out.Names) != 1 {
 		t.Errorf("names %v", out.Names)
 	}
 }

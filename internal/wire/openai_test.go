@@ -165,7 +165,7 @@ func TestACallOfAnyTypeIsACallWithoutAName(t *testing.T) {
 		// What stands in place of withheld arguments goes where every client looks for arguments.
 		b.Arguments, b.Redacted = history.WithheldArguments("wallet"), &history.Redaction{Category: "wallet", Reason: "r"}
 		msgs[0].Content = []history.Block{b}
-		for p, name := range map[Purpose]string{ForModel: "unnamed_e3b0c442", ForExport: ""} {
+		for p, name := range map[Purpose]string{ForModel: "unnamed_e3b0c44298fc1c149afbf4c8996fb924", ForExport: ""} {
 			want := `[{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"` + name +
 				`","arguments":"{\"_withheld\":\"wallet\"}"}}]}]`
 			if got := encode(OpenAI, msgs, p); got != want {
