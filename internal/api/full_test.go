@@ -15,6 +15,7 @@ import (
 
 	"historyd/internal/history"
 	"historyd/internal/projection"
+	"historyd/internal/wire"
 	"historyd/test/judge"
 )
 
@@ -32,6 +33,42 @@ type fullReply struct {
 	Tools    jsontext.Value    `json:"tools"`
 	Refusals map[string]string `json:"refusals"`
 	Report   map[string]any    `json:"report"`
+}
+
+// mappedTool declares a tool under a name, in the shape of a format.
+var mappedTool = map[string]string{
+	"openai":    `{"type":"function","function":{"name":%q,"parameters":{"type":"object"}}}`,
+	"anthropic": `{"name":%q,"input_schema":{"type":"object"}}`,
+	"responses": `{"type":"function","name":%q,"parameters":{"type":"object"}}`,
+	"gemini":    `{"functionDeclarations":[{"name":%q}]}`,
+}
+
+func TestAToolDeclaredUnderItsMappedNameTakesNoPlaceOfOthers(t *testing.T) {
+	d := newDaemon(t, projection.Options{UnknownTools: "keep"})
+	var msgs []string
+	for i := range projection.DefaultClosureTools + 1 {
+		name := "tool_" + fmt.Sprint(i)
+		if i == 0 {
+			name = "find.me"
+		}
+		msgs = append(msgs, fmt.Sprintf(`{"role":"assistant","content":[{"type":"tool_call","id":"c","name":%q,"arguments":{}}]},
+			{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"found"}]}`, name))
+	}
+	want(t, d.post("ann", turns, `{"messages":[{"role":"user","content":"go"},`+strings.Join(msgs, ",")+`]}`), 201, "")
+	for _, format := range providers {
+		tool := fmt.Sprintf(mappedTool[format], wire.WrittenName(wire.Format(format), "find.me"))
+		for declared, exchanges := range map[string]any{"[]": 1.0, "[" + tool + "]": nil} {
+			got := d.post("ann", replayOfX, `{"mode":"full","format":"`+format+`","tools":`+declared+`}`)
+			want(t, got, 200, "")
+			r := as[fullReply](t, got)
+			if r.Report["exchanges_as_text"] != exchanges || len(r.Refusals) != projection.DefaultClosureTools {
+				t.Errorf("%s with tools %s: %d refusals, report %v, want %v exchanges as text", format, declared, len(r.Refusals), r.Report, exchanges)
+			}
+			if why := judge.Check(format, r.Messages, r.System, r.Tools); len(why) > 0 {
+				t.Errorf("%s: %q", format, why)
+			}
+		}
+	}
 }
 
 // interrupted is a conversation whose agent died in the middle of it.

@@ -109,6 +109,7 @@ func (s *server) replayNow(ctx context.Context, c pipeline.Conversation, want *a
 		Full: want.full, Inline: want.format != wire.Native, MaxTokens: want.maxTokens,
 		Tools: want.toolNames, Granted: want.granted, Role: want.role,
 		ToolTokens: projection.EstimateJSON(want.tools),
+		Written:    func(name string) string { return wire.WrittenName(want.format, name) },
 	}
 	rep, err := s.pipeline.Replay(ctx, c, ask)
 	if errors.Is(err, history.ErrGone) {

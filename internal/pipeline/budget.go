@@ -8,7 +8,7 @@ import (
 // fit drops whole turns from the oldest until all that the request will hold fits, closes
 // what stays over its tools, and counts it. A fold is due after so many turns.
 func (r *Replayed) fit(ask Ask, limit, turns int) {
-	closure := projection.Closure{Tools: ask.Tools, Granted: ask.Granted, Role: ask.Role, Max: limit}
+	closure := projection.Closure{Tools: ask.Tools, Granted: ask.Granted, Role: ask.Role, Max: limit, Written: ask.Written}
 	costs := r.meter.Costs(r.Messages)
 	b := projection.Budget{Max: ask.MaxTokens, Fixed: r.summaryTokens(), Settle: r.settle(), Ahead: int64(turns)}
 	fixed := b.Fixed

@@ -126,6 +126,13 @@ func TestAFullReplayIsClosedOverItsTools(t *testing.T) {
 	if s, want := blocksOf(few.Messages[:4]), "user text, assistant text, user text, user text"; s != want {
 		t.Errorf("got %s, want %s", s, want)
 	}
+	// A tool that the request declares under the name that it writes takes no place.
+	mapped := ask
+	mapped.Tools, mapped.Written = []string{"known", "b_c"}, func(name string) string { return strings.ReplaceAll(name, ".", "_") }
+	few, err = p.Replay(context.Background(), c, mapped)
+	if list := names(few); err != nil || !slices.Equal(list, []string{"a false", "old true"}) || few.Report != (Report{}) {
+		t.Errorf("mapped: added %v, report %+v, %v", list, few.Report, err)
+	}
 	// What the budget drops needs no declaration.
 	ask.MaxTokens = got.Tokens - 1
 	if less := b.replay(c, ask); !slices.Equal(names(less), []string{"a false", "b.c true"}) || less.Report != (Report{DroppedTurns: 1, DroppedMessages: 3}) || less.Tokens > ask.MaxTokens {

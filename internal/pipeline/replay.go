@@ -20,6 +20,9 @@ type Ask struct {
 	Role    string   // who asks, as a refusal names it; may be empty
 	Inline  bool     // the bytes of attachments are wanted, not their names alone
 
+	// Written returns the name under which the request writes a tool; nil when as it is.
+	Written func(name string) string
+
 	ToolTokens int64 // estimate of what the request declares
 }
 

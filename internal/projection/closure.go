@@ -18,6 +18,17 @@ type Closure struct {
 	Granted []string // names that may be called, declared or not
 	Role    string   // who asks, as a refusal names it; may be empty
 	Max     int      // how many declarations may be added; 0 means DefaultClosureTools
+
+	// Written returns the name under which the request writes a tool: tools that share
+	// one are one tool. nil means that names are written as they are.
+	Written func(name string) string
+}
+
+func (c *Closure) written(name string) string {
+	if c.Written == nil {
+		return name
+	}
+	return c.Written(name)
 }
 
 func (c *Closure) limit() int {
@@ -29,7 +40,7 @@ func (c *Closure) limit() int {
 
 // A Declaration is a tool to be declared beside those of the request.
 type Declaration struct {
-	Name    string
+	Name    string // as it is in the record; of several that are written alike one of them
 	Refusal string // why it may not be called; empty when it may
 	Custom  bool   // all its calls in the history are of free text
 }
@@ -50,7 +61,7 @@ type Closed struct {
 // The calls of the others, with their results, become text. The messages are those of
 // RepairPairs; but for such calls they stay as they are.
 func CloseTools(msgs []history.Message, c Closure) Closed {
-	names := missing(msgs, c)
+	names, known := missing(msgs, c)
 	out := Closed{Messages: slices.Clip(msgs)}
 	limit := c.limit()
 	if len(names) > limit {
@@ -63,16 +74,17 @@ func CloseTools(msgs []history.Message, c Closure) Closed {
 			}
 			return cmp.Or(b.last-a.last, cmp.Compare(a.name, b.name))
 		})
-		asText := map[string]bool{}
 		for _, n := range names[limit:] {
-			if n.last == 0 {
+			n.text = n.last > 0
+			if !n.text {
 				out.Undeclared++
-			} else {
-				asText[n.name] = true
 			}
 		}
 		names = names[:limit]
-		out.Messages, out.AsText = speak(msgs, asText)
+		out.Messages, out.AsText = speak(msgs, func(name string) bool {
+			n := known[name]
+			return n != nil && n.text
+		})
 	}
 	sentence := ""
 	for _, n := range names {
@@ -106,22 +118,34 @@ type calledName struct {
 	granted  bool
 	function bool // a call of it is not of free text
 	last     int  // number of its last call, from 1 on; 0 for none
+	text     bool // its calls are given as text
 }
 
-// missing returns the tools, called or granted, that the request does not declare.
-func missing(msgs []history.Message, c Closure) []*calledName {
-	known := make(map[string]*calledName, len(c.Tools)+len(c.Granted)+8)
+// missing returns the tools, called or granted, that the request does not declare, and
+// what is known by each name, which is nil where the request declares it.
+func missing(msgs []history.Message, c Closure) (list []*calledName, known map[string]*calledName) {
+	declared := make(map[string]*calledName, len(c.Tools)+len(c.Granted)+8) // by names as written
+	granted := map[string]bool{}
 	for _, name := range c.Tools {
-		known[name] = nil
+		declared[name] = nil
+		if written := c.written(name); written != name {
+			// The request stays as given, but its history calls the tool by this name.
+			granted[written] = true
+		}
 	}
-	var list []*calledName
+	known = make(map[string]*calledName, len(c.Granted)+8)
 	find := func(name string) *calledName {
-		n, there := known[name]
+		if n, there := known[name]; there {
+			return n
+		}
+		written := c.written(name)
+		n, there := declared[written]
 		if !there {
-			n = &calledName{name: name}
-			known[name] = n
+			n = &calledName{name: name, granted: granted[written]}
+			declared[written] = n
 			list = append(list, n)
 		}
+		known[name] = n
 		return n
 	}
 	for _, name := range c.Granted {
@@ -143,7 +167,7 @@ func missing(msgs []history.Message, c Closure) []*calledName {
 			}
 		}
 	}
-	return list
+	return list, known
 }
 
 // custom reports whether a call is of a tool that takes free text.
@@ -158,11 +182,11 @@ func custom(b *history.Block) bool {
 
 // speak gives calls of those tools as text, and their results as references that
 // follow. It counts the calls.
-func speak(msgs []history.Message, names map[string]bool) ([]history.Message, int64) {
+func speak(msgs []history.Message, names func(name string) bool) ([]history.Message, int64) {
 	out := make([]history.Message, 0, len(msgs)+8)
 	count := int64(0)
 	for i := 0; i < len(msgs); {
-		if !slices.ContainsFunc(msgs[i].Content, func(b history.Block) bool { return b.Type == history.ToolCall && names[b.Name] }) {
+		if !slices.ContainsFunc(msgs[i].Content, func(b history.Block) bool { return b.Type == history.ToolCall && names(b.Name) }) {
 			out = append(out, msgs[i])
 			i++
 			continue
@@ -184,7 +208,7 @@ func speak(msgs []history.Message, names map[string]bool) ([]history.Message, in
 
 // A speaker makes text of the calls of one message and of their results.
 type speaker struct {
-	names   map[string]bool
+	names   func(name string) bool
 	waiting map[string][]int // positions of the calls of an id
 	of      *history.Message
 	quoted  history.Message
@@ -200,7 +224,7 @@ func (s *speaker) call() history.Message {
 			continue
 		}
 		s.waiting[b.ID] = append(s.waiting[b.ID], j)
-		if !s.names[b.Name] {
+		if !s.names(b.Name) {
 			continue
 		}
 		s.count++
@@ -223,7 +247,7 @@ func (s *speaker) results(m history.Message) history.Message {
 		b := &m.Content[j]
 		if waiting := s.waiting[b.CallID]; b.Type == history.ToolResult && len(waiting) > 0 {
 			s.waiting[b.CallID] = waiting[1:]
-			if s.names[s.of.Content[waiting[0]].Name] {
+			if s.names(s.of.Content[waiting[0]].Name) {
 				s.quote(&m, b, waiting[0])
 				continue
 			}

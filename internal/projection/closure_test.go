@@ -141,6 +141,47 @@ func TestGrantedToolsFindPlaceByWhenTheyWereCalled(t *testing.T) {
 	}
 }
 
+func TestToolsThatAreWrittenAlikeAreOne(t *testing.T) {
+	plain := func(name string) string { return strings.ReplaceAll(name, ".", "_") }
+	for _, tt := range []struct {
+		name string
+		in   []history.Message
+		c    Closure
+		want string
+		text int64
+	}{
+		{"declared as it is written", calls("a.b", "c.d"), Closure{Tools: []string{"a_b"}}, "c.d!", 0},
+		{"declared as it is not written", calls("a.b"), Closure{Tools: []string{"a.b"}}, "a.b", 0},
+		{"declared and not called", calls("x"), Closure{Tools: []string{"a.b", "x"}}, "", 0},
+		{"called by both names", calls("a.b", "a_b"), Closure{}, "a.b!", 0},
+		{"granted as it is written", calls("a.b"), Closure{Granted: []string{"a_b"}}, "a_b", 0},
+		{"granted by both names", nil, Closure{Granted: []string{"a_b", "a.b"}}, "a_b", 0},
+		{"they take one place", calls("a.b", "a_b", "c"), Closure{Max: 2}, "a.b! c!", 0},
+		{"the oldest is declared", calls("a.b", "c", "d"), Closure{Tools: []string{"a_b"}, Max: 1}, "d!", 1},
+		{"and becomes text by both names", calls("a.b", "a_b", "c"), Closure{Max: 1}, "c!", 2},
+		{"and is kept by the newer", calls("a.b", "c", "a_b"), Closure{Max: 1}, "a.b!", 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.c.Written = plain
+			got := CloseTools(tt.in, tt.c)
+			if s := added(got.Added); s != tt.want || got.AsText != tt.text {
+				t.Errorf("added %s, %d as text, want %s, %d", s, got.AsText, tt.want, tt.text)
+			}
+			declared := slices.Clone(tt.c.Tools)
+			for _, d := range got.Added {
+				declared = append(declared, plain(d.Name))
+			}
+			for i := range got.Messages {
+				for _, b := range got.Messages[i].Content {
+					if b.Type == history.ToolCall && !slices.Contains(declared, plain(b.Name)) {
+						t.Errorf("%q is called and not declared", b.Name)
+					}
+				}
+			}
+		})
+	}
+}
+
 func TestAnExchangeAsText(t *testing.T) {
 	thinking := history.Block{Type: history.ThinkingBlock, Text: "hm", Signature: "s"}
 	image := history.Block{Type: history.ImageBlock, URL: "https://e.example/x.png"}

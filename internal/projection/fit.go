@@ -141,14 +141,14 @@ func (c *Closure) Costs() (fixed int64, called func(name string) int64) {
 	}
 	added := 0
 	for _, name := range c.Granted {
-		if !known[name] && added < c.limit() {
-			known[name], added = true, added+1
+		if written := c.written(name); !known[written] && added < c.limit() {
+			known[written], added = true, added+1
 			fixed += (&Declaration{Name: name}).Tokens()
 		}
 	}
 	refusal := EstimateText(refuse(c.Role))
 	return fixed, func(name string) int64 {
-		if known[name] {
+		if known[c.written(name)] {
 			return 0
 		}
 		return (&Declaration{Name: name}).Tokens() + refusal

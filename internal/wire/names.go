@@ -33,18 +33,40 @@ type naming struct {
 }
 
 func (n *naming) name(original string) string {
-	if n.rule.legal(original) {
+	written := n.rule.written(original)
+	if written != original {
+		if n.mapped == nil {
+			n.mapped = map[string]string{}
+		}
+		n.mapped[written] = original
+	}
+	return written
+}
+
+// nameRules are those of the formats that have one.
+var nameRules = map[Format]nameRule{OpenAI: openAINames, Responses: responsesNames, Anthropic: anthropicNames, Gemini: geminiNames}
+
+// WrittenName returns the name under which a replay in that format writes a tool.
+func WrittenName(f Format, name string) string {
+	if rule, ok := nameRules[f]; ok {
+		return rule.written(name)
+	}
+	return name
+}
+
+func (r nameRule) written(original string) string {
+	if r.legal(original) {
 		return original
 	}
 	sum := sha256.Sum256([]byte(original))
 	ending := "_" + hex.EncodeToString(sum[:nameHash])
-	name := make([]byte, 0, n.rule.max)
-	for _, r := range original {
-		if len(name) == n.rule.max-len(ending) {
+	name := make([]byte, 0, r.max)
+	for _, sign := range original {
+		if len(name) == r.max-len(ending) {
 			break
 		}
-		if r < 0x80 && strings.IndexByte(nameSigns, byte(r)) >= 0 && (len(name) > 0 || strings.IndexByte(n.rule.leading, byte(r)) < 0) {
-			name = append(name, byte(r))
+		if sign < 0x80 && strings.IndexByte(nameSigns, byte(sign)) >= 0 && (len(name) > 0 || strings.IndexByte(r.leading, byte(sign)) < 0) {
+			name = append(name, byte(sign))
 		} else {
 			name = append(name, '_')
 		}
@@ -52,12 +74,7 @@ func (n *naming) name(original string) string {
 	if len(name) == 0 {
 		name = append(name, "unnamed"...)
 	}
-	mapped := string(append(name, ending...))
-	if n.mapped == nil {
-		n.mapped = map[string]string{}
-	}
-	n.mapped[mapped] = original
-	return mapped
+	return string(append(name, ending...))
 }
 
 // An idRule says which ids of calls a provider accepts.

@@ -41,7 +41,7 @@ func TestNamesWhoseHashesBeginAlikeStayApart(t *testing.T) {
 // A name that somebody looks for on purpose costs as much as half of the bits.
 func TestAMappedNameEndsInMostOfItsHash(t *testing.T) {
 	const bits = 128
-	for f, rule := range map[Format]nameRule{OpenAI: openAINames, Responses: responsesNames, Anthropic: anthropicNames, Gemini: geminiNames} {
+	for f, rule := range nameRules {
 		for _, original := range []string{"", ".", "a.b", "9", "-x", "ü", strings.Repeat("n", 300), strings.Repeat("é", 300)} {
 			n := naming{rule: rule}
 			mapped := n.name(original)
@@ -52,9 +52,8 @@ func TestAMappedNameEndsInMostOfItsHash(t *testing.T) {
 			if !rule.legal(mapped) || len(hash) != bits/4 || strings.Trim(hash, "0123456789abcdef") != "" {
 				t.Errorf("%s: %q becomes %q", f, original, mapped)
 			}
-			again := naming{rule: rule}
-			if twice := again.name(original); twice != mapped {
-				t.Errorf("%s: %q becomes %q, and then %q", f, original, mapped, twice)
+			if outside := WrittenName(f, original); outside != mapped {
+				t.Errorf("%s: %q becomes %q, and outside of a render %q", f, original, mapped, outside)
 			}
 		}
 	}

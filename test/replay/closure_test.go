@@ -58,6 +58,49 @@ func TestToolsThatNobodyKnowsAreDeclared(t *testing.T) {
 	}
 }
 
+// A tool that the request declares or grants under its mapped name takes no place of
+// those that are added, and what finds none is told by its own name, and nowhere else.
+func TestMappedToolsPastTheCapAreTheSameOnBothEnds(t *testing.T) {
+	const others = 100
+	msgs, names := unheardOf(t, others+2)
+	oldest, second := "find.me", "granted.me"
+	for i, name := range []string{oldest, second} {
+		msgs[3*i+1].Content[0].Name, names[i] = name, name
+	}
+	for _, f := range replay.Formats {
+		t.Run(string(f), func(t *testing.T) {
+			declare := strings.ReplaceAll(offered[f], "look", wire.WrittenName(f, oldest))
+			r, problems := sent(f, msgs, replay.Asked{Tools: declare, Granted: []string{wire.WrittenName(f, second)}, Role: "reviewer"})
+			if len(problems) > 0 {
+				t.Fatalf("%s", strings.Join(problems[:min(len(problems), 10)], "\n"))
+			}
+			const most = projection.DefaultClosureTools
+			if len(r.Closed.Added) != most || r.Closed.AsText != others-(most-1) {
+				t.Errorf("%d tools are added and %d calls given as text, want %d and %d", len(r.Closed.Added), r.Closed.AsText, most, others-(most-1))
+			}
+			if len(r.Shown.Refusals) != most-1 {
+				t.Errorf("%d refusals, want %d", len(r.Shown.Refusals), most-1)
+			}
+			declared := declarations(r.Tools)
+			for _, name := range names {
+				written := wire.WrittenName(f, name)
+				quoted := string(history.AppendString([]byte("earlier tool call: "), name)) + " "
+				_, there := declared[written]
+				told := name == written || r.Shown.Names[written] == name
+				refused := slices.ContainsFunc(r.Shown.Refusals, func(d wire.Declaration) bool { return d.Name == written })
+				switch asText := strings.Contains(texts(r.Messages), quoted); {
+				case asText && (there || refused || r.Shown.Names[written] != "" || bytes.Contains(r.Messages, []byte(`"name":"`+written+`"`))):
+					t.Errorf("%.20q is text, and yet declared %v, refused %v or called", name, there, refused)
+				case !asText && (!there || !told):
+					t.Errorf("%.20q is no text, but declared %v and told %v", name, there, told)
+				case !asText && refused == (name == oldest || name == second):
+					t.Errorf("%.20q is refused: %v", name, refused)
+				}
+			}
+		})
+	}
+}
+
 // unheardOf is a history that calls as many tools, once each, all of them by names that
 // nobody declares.
 func unheardOf(t *testing.T, n int) (msgs []history.Message, names []string) {

@@ -136,7 +136,9 @@ func Make(f wire.Format, msgs []history.Message, a Asked) (Request, error) {
 	}
 	repaired, repairs := projection.RepairPairs(r.Window)
 	r.Repairs = repairs
-	r.Closed = projection.CloseTools(repaired, projection.Closure{Tools: names, Granted: a.Granted, Role: a.Role})
+	r.Closed = projection.CloseTools(repaired, projection.Closure{
+		Tools: names, Granted: a.Granted, Role: a.Role, Written: func(name string) string { return wire.WrittenName(f, name) },
+	})
 	show.Messages = r.Closed.Messages
 	for _, d := range r.Closed.Added {
 		show.Added = append(show.Added, wire.Declaration(d))
