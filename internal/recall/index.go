@@ -238,7 +238,9 @@ func (x *Index) ForgetAll(_ context.Context, scope identity.Scope) error {
 	x.mu.Lock()
 	c.walked = false
 	x.mu.Unlock()
-	err = durable.RemoveAll(x.fsys, c.dir)
+	if err = durable.RemoveAll(x.fsys, c.dir); errors.Is(err, durable.ErrUnsafe) {
+		err = x.supplant(c)
+	}
 	return errors.Join(err, x.syncGone(c.dir))
 }
 

@@ -15,11 +15,7 @@ func (x *Index) load(c *caller) error {
 	if c.loaded {
 		return nil
 	}
-	entries, err := x.fsys.ReadDir(c.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		c.loaded = true
-		return nil
-	}
+	entries, err := x.list(c)
 	if err != nil {
 		return err
 	}
@@ -60,6 +56,37 @@ func (x *Index) load(c *caller) error {
 	slices.SortFunc(c.segments, func(a, b *segment) int { return a.number - b.number })
 	c.loaded = true
 	return nil
+}
+
+// list reads the caller's directory. What stands in its place and is not ours alone is removed, whatever it is: all of
+// it can be made again, and a clear must not fail for it. c.mu is held for writing.
+func (x *Index) list(c *caller) ([]durable.Entry, error) {
+	entries, err := x.fsys.ReadDir(c.dir)
+	if errors.Is(err, durable.ErrUnsafe) {
+		entries, err = nil, x.supplant(c)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return entries, err
+}
+
+// supplant makes room for the caller's directory, durably. c.mu is held for writing.
+func (x *Index) supplant(c *caller) error {
+	for _, s := range c.segments {
+		x.cache.drop(s)
+	}
+	c.segments = nil
+	x.fellBehind(c, nil, true)
+	gone := c.dir
+	for _, above := range []string{path.Dir(c.dir), indexName} {
+		if _, err := x.fsys.List(above); errors.Is(err, durable.ErrUnsafe) {
+			gone = above // A link or a file, behind which nothing is ours.
+		}
+	}
+	x.metrics.drops.WithLabelValues("torn").Inc()
+	err := durable.RemoveAll(x.fsys, gone)
+	return errors.Join(err, x.syncGone(gone))
 }
 
 func (c *caller) file(n int) string { return path.Join(c.dir, segmentName(n)) }
@@ -144,10 +171,7 @@ func (x *Index) drop(c *caller, name string) error {
 			all = errors.Join(all, x.remove(c, s, "forgotten"))
 		}
 	}
-	entries, err := x.fsys.ReadDir(c.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return all
-	}
+	entries, err := x.list(c)
 	if err != nil {
 		return errors.Join(all, err)
 	}

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"path"
 	"strings"
 	"sync"
 	"testing"
 
+	"historyd/internal/durable"
 	"historyd/internal/durable/crashfs"
 	"historyd/internal/history"
 	"historyd/internal/identity"
@@ -203,6 +205,37 @@ func TestASegmentOfAnotherCallerIsRefused(t *testing.T) {
 		t.Errorf("another caller's segment: got it kept as %q, want it removed", names)
 	}
 	s.finds(ann, Query{Text: canary}, "same/1")
+}
+
+// Whatever stands in the place of the index, it keeps neither a search from finding nor a clear from being complete.
+func TestWhatStandsInPlaceOfTheIndexIsRemoved(t *testing.T) {
+	s := newShelf(t)
+	ann := scopeNamed(t, "ann")
+	s.say(ann, "stays", "word")
+	dir := path.Join(indexName, ann.Dir())
+	for _, place := range []string{indexName, path.Dir(dir), dir} {
+		for how, do := range map[string]func() error{
+			"a search":       func() error { return nil },
+			"a clear":        func() error { return s.index.Forget(t.Context(), ann, "nothing") },
+			"a clear of all": func() error { return s.index.ForgetAll(t.Context(), ann) },
+		} {
+			s.close()
+			err := errors.Join(durable.RemoveAll(s.disk, place), durable.MkdirAll(s.disk, path.Dir(place)))
+			f, cerr := s.disk.Create(place)
+			if err := errors.Join(err, cerr, f.Close()); err != nil {
+				t.Fatal(err)
+			}
+			s.open(s.store)
+			if err := do(); err != nil {
+				t.Errorf("a file at %s: %s: %v", place, how, err)
+			}
+			s.finds(ann, Query{Text: "word"}, "stays/1")
+			s.reopen()
+			if names := onDisk(s.disk, "word"); len(names) != 1 {
+				t.Errorf("a file at %s: after %s the index is in %q", place, how, names)
+			}
+		}
+	}
 }
 
 func TestOnlyWhatWasSaidIsIndexed(t *testing.T) {

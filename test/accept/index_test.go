@@ -119,6 +119,27 @@ func harms() []harm {
 				t.Fatal(err)
 			}
 		}},
+		{"in an open directory", func(t *testing.T, _ *daemon, file string) {
+			if err := os.Chmod(filepath.Dir(file), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"in a linked directory", func(t *testing.T, d *daemon, file string) {
+			to := filepath.Join(t.TempDir(), "caller")
+			if err := os.Rename(filepath.Dir(file), to); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(to, filepath.Dir(file)); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"a file instead of all", func(t *testing.T, d *daemon, _ string) {
+			index := filepath.Join(d.dir, "index")
+			if err := os.RemoveAll(index); err != nil {
+				t.Fatal(err)
+			}
+			write(t, index, []byte("x"))
+		}},
 		{"beside others", func(t *testing.T, _ *daemon, file string) {
 			dir := filepath.Dir(file)
 			write(t, filepath.Join(dir, "notes.txt"), []byte("x"))
