@@ -158,7 +158,7 @@ var (
 )
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{ResponseWriter: w, server: s, id: rand.Text(), start: time.Now()}
+	x := &exchange{ResponseWriter: w, server: s, id: rand.Text(), start: time.Now(), unread: r.ContentLength != 0}
 	h := w.Header()
 	h["X-Request-Id"] = []string{x.id}
 	h["Cache-Control"] = noStore

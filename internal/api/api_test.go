@@ -2,7 +2,6 @@ package api
 
 import (
 	"bytes"
-	"context"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"fmt"
@@ -47,90 +46,6 @@ type daemon struct {
 	doc      *document
 }
 
-// engine is the store, but for what a test lets fail.
-type engine struct {
-	*store.Store
-	fail atomic.Pointer[func(op string) error]
-	hang atomic.Pointer[string] // the operation that goes on until nobody waits for it
-}
-
-func (e *engine) wait(ctx context.Context, op string) error {
-	if hung := e.hang.Load(); hung == nil || *hung != op {
-		return e.failing(op)
-	}
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-func (e *engine) failing(op string) error {
-	if f := e.fail.Load(); f != nil {
-		return (*f)(op)
-	}
-	return nil
-}
-
-func (e *engine) Log(s identity.Scope, name string) history.Log {
-	return failingLog{e.Store.Log(s, name), e}
-}
-
-func (e *engine) ClearAll(ctx context.Context, s identity.Scope) error {
-	if err := e.failing("clear"); err != nil {
-		return err
-	}
-	return e.Store.ClearAll(ctx, s)
-}
-
-func (e *engine) Ready() error {
-	if err := e.failing("ready"); err != nil {
-		return err
-	}
-	return e.Store.Ready()
-}
-
-type failingLog struct {
-	history.Log
-	e *engine
-}
-
-func (l failingLog) State(ctx context.Context) (history.State, error) {
-	if err := l.e.wait(ctx, "state"); err != nil {
-		return history.State{}, err
-	}
-	return l.Log.State(ctx)
-}
-
-func (l failingLog) View(ctx context.Context) (history.View, error) {
-	if err := l.e.wait(ctx, "view"); err != nil {
-		return nil, err
-	}
-	v, err := l.Log.View(ctx)
-	return failingView{v, l.e}, err
-}
-
-func (l failingLog) Clear(ctx context.Context) error {
-	if err := l.e.wait(ctx, "clear"); err != nil {
-		return err
-	}
-	return l.Log.Clear(ctx)
-}
-
-type failingView struct {
-	history.View
-	e *engine
-}
-
-func (v failingView) Close() {
-	_ = v.e.failing("close")
-	v.View.Close()
-}
-
-func (l failingLog) Append(ctx context.Context, b history.Batch) (history.Receipt, error) {
-	if err := l.e.wait(ctx, "append"); err != nil {
-		return history.Receipt{}, err
-	}
-	return l.Log.Append(ctx, b)
-}
-
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -173,7 +88,7 @@ func newDaemon(t testing.TB, policy projection.Options, change ...func(*Options)
 // newHandler is a daemon that nobody listens for.
 func newHandler(t testing.TB, policy projection.Options, change ...func(*Options)) *daemon {
 	t.Helper()
-	d := &daemon{t: t, disk: crashfs.New(), reg: prometheus.NewRegistry(), logs: &lockedBuffer{}, tokens: map[string]string{}, now: &atomic.Pointer[time.Time]{}}
+	d := &daemon{t: t, disk: crashfs.New(), reg: prometheus.NewRegistry(), url: "http://localhost:4478", logs: &lockedBuffer{}, tokens: map[string]string{}, now: &atomic.Pointer[time.Time]{}}
 	d.setTime(time.Now())
 	d.file = identity.OpenFile(d.disk, "callers.json")
 	for name, p := range people {

@@ -44,8 +44,8 @@ func checkType(r *http.Request, types ...string) (string, error) {
 	return "", unsupported
 }
 
-// A body may take long to arrive, but it may not stall: within readStall at least
-// readStep bytes more must come, or its end.
+// A body may take long to arrive, but it may not stall: within readStall of waiting for
+// it at least readStep bytes more must come, or its end.
 const (
 	readStall = 30 * time.Second
 	readStep  = 4 << 10
@@ -57,7 +57,6 @@ func (x *exchange) readBody(r *http.Request, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer body.end()
 	buf := make([]byte, 0, min(max(r.ContentLength, 0), 64<<10)+512)
 	for {
 		if len(buf) == cap(buf) {
@@ -97,10 +96,11 @@ type bodyReader struct {
 	rc     *http.ResponseController
 	reader io.Reader
 	read   int64
-	next   int64 // how much must have arrived before the client gets more time
+	next   int64         // how much must have arrived before the client gets more time
+	left   time.Duration // how long may be waited until then
 }
 
-// openBody begins to read a body of at most limit bytes. The caller ends it.
+// openBody begins to read a body of at most limit bytes.
 func (x *exchange) openBody(r *http.Request, limit int64) (*bodyReader, error) {
 	if r.ContentLength > limit {
 		return nil, &problem{code: "body_too_large", limit: &limit, actual: &r.ContentLength}
@@ -109,28 +109,34 @@ func (x *exchange) openBody(r *http.Request, limit int64) (*bodyReader, error) {
 	return &bodyReader{
 		x: x, r: r, limit: limit, rc: http.NewResponseController(x.ResponseWriter),
 		reader: http.MaxBytesReader(x.ResponseWriter, r.Body, limit),
+		next:   readStep, left: readStall,
 	}, nil
 }
 
+// Read waits for the client. What the server does between two reads is no fault of the
+// client's: only the time within them counts.
 func (b *bodyReader) Read(p []byte) (int, error) {
-	if b.read >= b.next {
-		_ = b.rc.SetReadDeadline(time.Now().Add(readStall))
-		b.next = b.read + readStep
-	}
+	began := time.Now()
+	_ = b.rc.SetReadDeadline(began.Add(b.left))
 	n, err := b.reader.Read(p)
-	b.read += int64(n)
-	if err != nil && err != io.EOF {
-		err = b.x.unread(b.r, b.limit, err)
+	// net/http waits for the end of the connection while a request is served, so a
+	// deadline that were left would end the request.
+	_ = b.rc.SetReadDeadline(time.Time{})
+	b.left -= time.Since(began)
+	if b.read += int64(n); b.read >= b.next {
+		b.next, b.left = b.read+readStep, readStall
+	}
+	switch {
+	case err == io.EOF:
+		b.x.unread = false
+	case err != nil:
+		err = b.x.cutOff(b.r, b.limit, err)
 	}
 	return n, err
 }
 
-// end takes the deadline back: net/http waits for the end of the connection while a
-// request is served, so one that were left would end the request.
-func (b *bodyReader) end() { _ = b.rc.SetReadDeadline(time.Time{}) }
-
-// unread says why a body could not be read.
-func (x *exchange) unread(r *http.Request, limit int64, err error) error {
+// cutOff says why a body could not be read.
+func (x *exchange) cutOff(r *http.Request, limit int64, err error) error {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):

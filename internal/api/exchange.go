@@ -27,6 +27,7 @@ type exchange struct {
 	caller  identity.Caller
 	route   *route // nil until one was found
 	status  int    // 0 until the header is written
+	unread  bool   // the request has a body of which the end was not met
 	gone    bool   // the client stopped waiting
 }
 
@@ -37,6 +38,10 @@ func (x *exchange) WriteHeader(status int) {
 	if x.status == 0 {
 		x.status = status
 		x.boundWrites()
+		if x.unread {
+			// Before it answers, net/http reads what it can of the rest of the body.
+			_ = http.NewResponseController(x.ResponseWriter).SetReadDeadline(time.Now().Add(readStall))
+		}
 	}
 	x.ResponseWriter.WriteHeader(status)
 }
@@ -54,20 +59,26 @@ func (x *exchange) send(status int, contentType []string, body []byte) error {
 	h["Content-Type"] = contentType
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.WriteHeader(status)
-	for len(body) > sendStep {
-		if _, err := x.Write(body[:sendStep]); err != nil {
-			return nil
-		}
-		body = body[sendStep:]
-		x.boundWrites() // a long body may take longer, as long as it goes on
-	}
 	// What cannot be written has no reader any more.
-	_, _ = x.Write(body)
+	_ = x.flow(body)
 	return nil
 }
 
 // sendStep is how much of a response is written at a time.
-const sendStep = 1 << 20
+const sendStep = 64 << 10
+
+// flow writes a part of a response for which the client has been given time. It may
+// take longer, as long as it goes on.
+func (x *exchange) flow(p []byte) error {
+	for {
+		n := min(len(p), sendStep)
+		if _, err := x.Write(p[:n]); err != nil || n == len(p) {
+			return err
+		}
+		p = p[n:]
+		x.boundWrites()
+	}
+}
 
 // reply writes v as JSON.
 func (x *exchange) reply(status int, v any) error {

@@ -38,9 +38,9 @@ func (s *server) export(x *exchange, r *http.Request) error {
 }
 
 func (s *server) writeExport(x *exchange, r *http.Request, c pipeline.Conversation, format wire.Format) error {
-	st, ctx, done := newStream(x, r)
-	defer done()
+	ctx, cancel := opening(r)
 	e, err := s.pipeline.Export(ctx, c)
+	cancel()
 	if err != nil {
 		return err
 	}
@@ -52,21 +52,21 @@ func (s *server) writeExport(x *exchange, r *http.Request, c pipeline.Conversati
 	case wire.Tar:
 		media, ending = tarType, ".tar"
 	}
-	st.header = map[string]string{
+	st := &stream{x: x, header: map[string]string{
 		"Content-Type":        media,
 		"Content-Disposition": `attachment; filename="` + c.Name + ending + `"`,
 		"Etag":                e.State.ETag(),
-	}
+	}}
 	if r.Method == http.MethodHead {
 		st.begin()
 		return nil
 	}
 	if format == wire.Native || format == wire.Tar {
-		if err := e.Scan(ctx); err != nil {
+		if err := e.Scan(r.Context()); err != nil {
 			return err
 		}
 	}
-	d := &exportWriter{ctx: ctx, name: c.Name, export: e, out: st, inline: true}
+	d := &exportWriter{ctx: r.Context(), name: c.Name, export: e, out: st, inline: true}
 	switch format {
 	case wire.Native:
 		err = d.writeNative()

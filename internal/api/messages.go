@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -21,13 +20,11 @@ func (s *server) listMessages(x *exchange, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	st, ctx, done := newStream(x, r)
-	defer done()
-	st.header = map[string]string{"Content-Type": "application/json"}
-	err = s.writePage(ctx, st, c, page)
+	st := &stream{x: x, header: map[string]string{"Content-Type": "application/json"}}
+	err = s.writePage(r, st, c, page)
 	if errors.Is(err, history.ErrGone) && !st.begun {
 		st.buf = st.buf[:0]
-		err = s.writePage(ctx, st, c, page)
+		err = s.writePage(r, st, c, page)
 	}
 	if err != nil {
 		return err
@@ -57,28 +54,37 @@ func pageOf(r *http.Request) (pipeline.Page, error) {
 	return page, err
 }
 
-func (s *server) writePage(ctx context.Context, st *stream, c pipeline.Conversation, page pipeline.Page) error {
+func (s *server) writePage(r *http.Request, st *stream, c pipeline.Conversation, page pipeline.Page) error {
+	ctx, cancel := opening(r)
+	p, err := s.pipeline.Messages(ctx, c, page)
+	cancel()
+	if err != nil {
+		return err
+	}
+	defer p.Close()
 	st.buf = append(st.buf, `{"object":"list","data":[`...)
 	comma := false
-	done, err := s.pipeline.Messages(ctx, c, page, func(rec history.Record) error {
+	for rec, err := range p.Records(r.Context()) {
+		if err != nil {
+			return err
+		}
 		if comma {
 			st.buf = append(st.buf, ',')
 		}
 		comma = true
-		return st.write(rec.JSON)
-	})
-	if err != nil {
-		return err
+		if err := st.write(rec.JSON); err != nil {
+			return err
+		}
 	}
 	st.buf = append(st.buf, `],"first_seq":`...)
-	st.buf = strconv.AppendInt(st.buf, done.First, 10)
+	st.buf = strconv.AppendInt(st.buf, p.First, 10)
 	st.buf = append(st.buf, `,"last_seq":`...)
-	st.buf = strconv.AppendInt(st.buf, done.Last, 10)
+	st.buf = strconv.AppendInt(st.buf, p.Last, 10)
 	st.buf = append(st.buf, `,"has_more":`...)
-	st.buf = strconv.AppendBool(st.buf, done.More)
-	if done.Damage != nil {
+	st.buf = strconv.AppendBool(st.buf, p.More)
+	if p.Damage != nil {
 		st.buf = append(st.buf, `,"report":{"damaged":`...)
-		st.buf = append(appendDamage(st.buf, done.Damage), '}')
+		st.buf = append(appendDamage(st.buf, p.Damage), '}')
 	}
 	st.buf = append(st.buf, '}')
 	return nil

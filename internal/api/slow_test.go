@@ -95,6 +95,70 @@ func TestABodyMayTakeLongButNotStall(t *testing.T) {
 	}
 }
 
+// Between two reads of a body, and after its end, the server may take its time.
+func TestTheServersOwnTimeIsNoStallOfABody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size, step = 64 << 10, readStep / 4
+		var got int
+		var left error
+		conn := dial(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			x := &exchange{ResponseWriter: w}
+			body, err := x.openBody(r, size)
+			for n := 0; err == nil; got += n {
+				time.Sleep(readStall / 2)
+				n, err = body.Read(make([]byte, step))
+			}
+			if err != io.EOF {
+				t.Errorf("a body that was there, but for pauses of the server: %v", err)
+			}
+			time.Sleep(2 * readStall)
+			left = r.Context().Err()
+			x.WriteHeader(http.StatusOK)
+		}))
+		var sender sync.WaitGroup
+		sender.Go(func() {
+			_, _ = fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", size, strings.Repeat("x", size))
+		})
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || res.StatusCode != 200 || got != size || left != nil {
+			t.Errorf("got %v, %v after %d bytes of %d; the request ended with %v", res, err, got, size, left)
+		}
+		sender.Wait()
+	})
+}
+
+// Whoever is refused before the body has arrived is told so, and need not send it.
+func TestARefusalDoesNotWaitForTheBodyForEver(t *testing.T) {
+	for _, tt := range []struct {
+		path, token, length string
+		status              int
+	}{
+		{"/nowhere", "ann", "Content-Length: 100", 404},
+		{turns, "ann", "Content-Length: 100", 415},
+		{turns, "ann", "Transfer-Encoding: chunked", 415},
+		{turns, "nobody", "Content-Length: 100", 401},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newHandler(t, projection.Options{})
+			conn := dial(t, d.handler)
+			_, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost:4478\r\nAuthorization: Bearer %s\r\n%s\r\n\r\n", tt.path, d.tokens[tt.token], tt.length)
+			must(t, err)
+			began := time.Now()
+			answered := time.AfterFunc(time.Hour, func() { conn.Close() })
+			in := bufio.NewReader(conn)
+			res, err := http.ReadResponse(in, nil)
+			if err != nil || res.StatusCode != tt.status || !res.Close {
+				t.Fatalf("%s of %s without a body: got %v, %v after %s, want %d and the end of the connection", tt.path, tt.token, res, err, time.Since(began), tt.status)
+			}
+			answered.Stop()
+			_, _ = io.Copy(io.Discard, res.Body)
+			if _, err := in.ReadByte(); err != io.EOF {
+				t.Errorf("%s of %s: the connection goes on: %v", tt.path, tt.token, err)
+			}
+		})
+	}
+}
+
 func TestAClientThatDoesNotReadIsLeft(t *testing.T) {
 	for _, tt := range []struct {
 		path  string
@@ -140,11 +204,17 @@ func (d *daemon) ask(conn net.Conn, method, path string) {
 // A reader that is slow but goes on gets all, and what limits one response is not
 // felt by the next.
 func TestAClientMayReadSlowly(t *testing.T) {
-	for _, path := range []string{"/export", "/messages"} {
+	for _, tt := range []struct {
+		path     string
+		messages int
+	}{
+		{"/export", 8}, {"/messages", 8}, {"/export", 1}, {"/messages", 1}, {"/replay", 1},
+	} {
 		synctest.Test(t, func(t *testing.T) {
+			path := tt.path
 			d := newHandler(t, projection.Options{})
-			for range 8 {
-				d.fill("x", holdBack)
+			for range tt.messages {
+				d.fill("x", 8*holdBack/tt.messages)
 			}
 			conn := dial(t, d.handler)
 			d.ask(conn, "GET", "/v1/conversations/x"+path)
@@ -175,6 +245,53 @@ func TestAClientMayReadSlowly(t *testing.T) {
 			}
 		})
 	}
+}
+
+// slowly lets what is done to the record take its time.
+func (d *daemon) slowly(op string, each time.Duration) {
+	slow := func(now string) error {
+		if now == op {
+			time.Sleep(each)
+		}
+		return nil
+	}
+	d.engine.fail.Store(&slow)
+}
+
+// The time between two writes is the server's own.
+func TestADownloadMayTakeTheServerLong(t *testing.T) {
+	for _, tt := range []struct{ op, path, end string }{
+		{"record", "/export", "\n}\n"}, {"record", "/export?format=jsonl", "}\n"}, {"record", "/export?format=openai", "]"},
+		{"record", "/export?format=tar", "\x00"}, {"attachment", "/export?format=tar", "\x00"}, {"attachment", "/export", "\n}\n"},
+		{"record", "/messages", "}"}, {"record", "/messages?order=desc", "}"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newHandler(t, projection.Options{})
+			d.fill("x", 10)
+			d.fill("x", holdBack)
+			d.picture("x")
+			d.slowly(tt.op, 2*deadline)
+			conn := dial(t, d.handler)
+			d.ask(conn, "GET", "/v1/conversations/x"+tt.path)
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			must(t, err)
+			body, err := io.ReadAll(res.Body)
+			if res.StatusCode != 200 || err != nil || !strings.HasSuffix(string(body), tt.end) {
+				t.Errorf("%s, each %s taking %s: %d, %v, ends with %.100q\n%s", tt.path, tt.op, 2*deadline, res.StatusCode, err, body[max(0, len(body)-100):], d.logs.String())
+			}
+		})
+	}
+}
+
+// picture appends a message with an attachment.
+func (d *daemon) picture(name string) {
+	d.t.Helper()
+	data := []byte("a picture")
+	m := history.Message{Role: history.User, Kind: history.Person, Status: history.Complete, Content: []history.Block{
+		{Type: history.ImageBlock, MediaType: "image/png", Data: data, Attachment: history.AttachmentName(data)},
+	}}
+	_, err := d.engine.Log(d.caller("ann").Scope(), name).Append(d.t.Context(), history.Batch{Messages: []history.Message{m}})
+	must(d.t, err)
 }
 
 func TestNobodyWaitsForTheRecordForEver(t *testing.T) {

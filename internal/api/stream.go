@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"strconv"
-	"time"
 )
 
 // holdBack is how much of a streamed response is kept until it is sent, so that a
@@ -12,25 +11,19 @@ import (
 const holdBack = 256 << 10
 
 // A stream is a response that is written while the record is read, so that its
-// size costs no memory.
+// size costs no memory. Only its client is hurried: reading the record takes as long
+// as it takes, and ends when the client has gone.
 type stream struct {
 	x      *exchange
 	header map[string]string // set when the response begins
 	buf    []byte
 	begun  bool
-	late   *time.Timer // ends the reading
 }
 
-// newStream returns a stream and the context to read the record in, which ends when
-// the record was read for the deadline with nothing to write: a long response may
-// take longer, as long as it goes on. The caller calls done when all has been read.
-func newStream(x *exchange, r *http.Request) (st *stream, ctx context.Context, done func()) {
-	ctx, cancel := context.WithCancel(r.Context())
-	st = &stream{x: x, late: time.AfterFunc(deadline, cancel)}
-	return st, ctx, func() {
-		st.late.Stop()
-		cancel()
-	}
+// opening returns the context in which a stream's view of the record is opened. That is
+// a look like any other, which somebody else may be in the way of.
+func opening(r *http.Request) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(r.Context(), deadline)
 }
 
 // write adds to the response; an error means that nobody reads it any more.
@@ -60,10 +53,8 @@ func (s *stream) begin() {
 }
 
 func (s *stream) flush() error {
-	s.late.Stop() // writing has a limit of its own
-	defer s.late.Reset(deadline)
 	s.x.boundWrites()
-	_, err := s.x.Write(s.buf)
+	err := s.x.flow(s.buf)
 	s.buf = s.buf[:0]
 	return err
 }

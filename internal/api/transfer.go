@@ -44,7 +44,6 @@ func (s *server) importDocument(x *exchange, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	defer body.end()
 	if doc.Source, err = wire.NewReader(format, ndjson, body, s.limits.Message); err != nil {
 		return err
 	}

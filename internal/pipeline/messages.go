@@ -20,51 +20,64 @@ type Page struct {
 	Descending    bool
 }
 
-// Paged tells what a page was. First and Last are the smallest and the largest seq
-// of it, 0 when it is empty.
+// Paged is a page of a conversation that is pinned for reading it. Whoever opened it
+// closes it.
 type Paged struct {
-	State       history.State
+	State history.State
+
+	// The rest is known when Records has ended. First and Last are the smallest and the
+	// largest seq of the page, 0 when it is empty.
 	First, Last int64
 	More        bool            // there is more in this direction
 	Damage      *history.Damage // nil when nothing is known to be missing
+
+	page Page
+	view history.View
 }
 
-// Messages hands each record of the page to each, as it is stored. The record is
-// good only until each returns. An error of each ends the page and is returned.
-func (p *Pipeline) Messages(ctx context.Context, c Conversation, page Page, each func(history.Record) error) (Paged, error) {
+// Messages opens a page; ctx is for that alone.
+func (p *Pipeline) Messages(ctx context.Context, c Conversation, page Page) (*Paged, error) {
 	view, err := p.open(c).View(ctx)
 	if err != nil {
-		return Paged{}, fmt.Errorf("view: %w", err)
+		return nil, fmt.Errorf("view: %w", err)
 	}
-	defer view.Close()
-	out := Paged{State: view.State()}
-	n := 0
-	for r, err := range page.records(view) {
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			return Paged{}, fmt.Errorf("read messages: %w", err)
-		}
-		if page.Descending && r.Seq <= page.After {
-			break
-		}
-		if n == page.Limit {
-			out.More = true
-			break
-		}
-		if n == 0 {
-			out.First, out.Last = r.Seq, r.Seq
-		}
-		out.First, out.Last = min(out.First, r.Seq), max(out.Last, r.Seq)
-		if err := each(r); err != nil {
-			return Paged{}, err
-		}
-		n++
-	}
-	out.Damage = view.Damage()
-	return out, nil
+	return &Paged{State: view.State(), page: page, view: view}, nil
 }
+
+// Records yields the messages of the page, once. Each is good only until the next.
+func (o *Paged) Records(ctx context.Context) iter.Seq2[history.Record, error] {
+	return func(yield func(history.Record, error) bool) {
+		n := 0
+		for r, err := range o.page.records(o.view) {
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err != nil {
+				yield(history.Record{}, fmt.Errorf("read messages: %w", err))
+				return
+			}
+			if o.page.Descending && r.Seq <= o.page.After {
+				break
+			}
+			if n == o.page.Limit {
+				o.More = true
+				break
+			}
+			if n == 0 {
+				o.First, o.Last = r.Seq, r.Seq
+			}
+			o.First, o.Last = min(o.First, r.Seq), max(o.Last, r.Seq)
+			if !yield(r, nil) {
+				return
+			}
+			n++
+		}
+		o.Damage = o.view.Damage()
+	}
+}
+
+// Close ends the reading.
+func (o *Paged) Close() { o.view.Close() }
 
 func (page Page) records(view history.View) iter.Seq2[history.Record, error] {
 	last := view.State().LastSeq

@@ -129,15 +129,31 @@ func (b *bench) replay(c Conversation, ask Ask) Replayed {
 func (b *bench) stored(c Conversation) []history.Message {
 	b.t.Helper()
 	var out []history.Message
-	_, err := b.Messages(context.Background(), c, Page{Before: Unbounded, Limit: 1 << 20}, func(r history.Record) error {
+	b.page(c, Page{Before: Unbounded, Limit: 1 << 20}, func(r history.Record) {
 		m, err := r.Message()
+		if err != nil {
+			b.t.Fatalf("message %d: %v", r.Seq, err)
+		}
 		out = append(out, m)
-		return err
 	})
+	return out
+}
+
+// page reads a page to its end.
+func (b *bench) page(c Conversation, page Page, each func(history.Record)) *Paged {
+	b.t.Helper()
+	p, err := b.Messages(context.Background(), c, page)
 	if err != nil {
 		b.t.Fatalf("Messages: %v", err)
 	}
-	return out
+	defer p.Close()
+	for r, err := range p.Records(context.Background()) {
+		if err != nil {
+			b.t.Fatalf("Records: %v", err)
+		}
+		each(r)
+	}
+	return p
 }
 
 // lines is what messages are for a comparison, without what the record gives them.
