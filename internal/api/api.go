@@ -16,7 +16,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -74,7 +73,6 @@ type server struct {
 	scrape   http.Handler
 	log      *slog.Logger
 	router   *chi.Mux
-	glances  atomic.Pointer[sharedContext]
 	visitors sync.Map // of identity.Caller to *visitor; no larger than the callers file ever was
 }
 

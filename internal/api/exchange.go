@@ -50,7 +50,11 @@ func (x *exchange) Write(p []byte) (int, error) {
 	if x.status == 0 {
 		x.WriteHeader(http.StatusOK)
 	}
-	return x.ResponseWriter.Write(p)
+	n, err := x.ResponseWriter.Write(p)
+	if err != nil {
+		x.gone = true // what cannot be written has no reader any more
+	}
+	return n, err
 }
 
 // send writes a whole response.
@@ -109,10 +113,11 @@ func abort() { panic(http.ErrAbortHandler) }
 // fail writes the error, or ends the response when a part of it is out already.
 func (x *exchange) fail(r *http.Request, err error) {
 	p := problemOf(err)
-	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
-		x.gone = true
+	left := r.Context().Err() != nil
+	if !x.gone && !(left && errors.Is(err, context.Canceled)) {
+		x.tell(r, p, err)
 	}
-	x.tell(r, p, err)
+	x.gone = x.gone || left && p.status() >= 500 // nobody is there to hear it
 	if x.status != 0 {
 		abort()
 	}
@@ -125,7 +130,7 @@ func (x *exchange) fail(r *http.Request, err error) {
 
 // tell logs what an operator has to know of.
 func (x *exchange) tell(r *http.Request, p *problem, err error) {
-	if p.status() < 500 || x.gone {
+	if p.status() < 500 {
 		return
 	}
 	x.server.log.LogAttrs(r.Context(), slog.LevelError, "request failed",

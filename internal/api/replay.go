@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"time"
+	"sync"
 
 	"historyd/internal/history"
 	"historyd/internal/identity"
@@ -78,7 +78,9 @@ func (s *server) replay(x *exchange, r *http.Request, c pipeline.Conversation, w
 	if want.recall != nil {
 		return rendered, s.replayWithRecall(x, r, c, want)
 	}
-	now, err := s.pipeline.State(s.glance(), c)
+	look := &glance{Context: r.Context()}
+	now, err := s.pipeline.State(look, c)
+	look.end()
 	if err != nil {
 		return "", err
 	}
@@ -118,28 +120,37 @@ func (s *server) replayNow(ctx context.Context, c pipeline.Conversation, want *a
 	return rep, err
 }
 
-// glance returns a context for a look at the state, which ends after the deadline or
-// up to twice that. All looks share it and its timer, because one of its own would cost
-// a hot replay more than the look; so it does not end with the request.
-func (s *server) glance() context.Context {
-	now := time.Now()
-	g := s.glances.Load()
-	if g == nil || now.Sub(g.from) >= deadline {
-		ctx, end := context.WithCancel(context.Background())
-		time.AfterFunc(2*deadline, end)
-		g = &sharedContext{ctx, now}
-		s.glances.Store(g)
-	}
-	return g
-}
-
-// sharedContext is for the looks that begin within the deadline from then on.
-type sharedContext struct {
+// A glance is the context of a look at the state. It ends with the request, or after the
+// deadline; its timer begins only when there is something to wait for, because one for
+// each would cost a hot replay more than the look.
+type glance struct {
 	context.Context
-	from time.Time
+	once    sync.Once
+	waiting context.Context
+	cancel  context.CancelFunc
 }
 
-// appendReplay appends the body, its members in the order of the contract.
+func (g *glance) wait() {
+	g.once.Do(func() { g.waiting, g.cancel = context.WithTimeout(g.Context, deadline) })
+}
+
+func (g *glance) Done() <-chan struct{} {
+	g.wait()
+	return g.waiting.Done()
+}
+
+func (g *glance) Err() error {
+	g.wait()
+	return g.waiting.Err()
+}
+
+// end is called by whoever looked, when nobody waits any more.
+func (g *glance) end() {
+	if g.cancel != nil {
+		g.cancel()
+	}
+}
+
 func appendReplay(dst []byte, c pipeline.Conversation, want *ask, rep pipeline.Replayed) []byte {
 	show := wire.Show{
 		Messages: rep.Messages,

@@ -317,10 +317,14 @@ func (s *Store) acquire(ctx context.Context, key transcriptKey) (*transcript, er
 			return nil, err
 		}
 		select {
-		case <-e.ready:
-		case <-ctx.Done():
-			s.release(e.t)
-			return nil, ctx.Err()
+		case <-e.ready: // as nearly always: what ctx takes for a wait is saved
+		default:
+			select {
+			case <-e.ready:
+			case <-ctx.Done():
+				s.release(e.t)
+				return nil, ctx.Err()
+			}
 		}
 		if e.err == nil {
 			return e.t, nil
