@@ -213,6 +213,35 @@ func stranger(t *testing.T, line []byte) []byte {
 	return forged
 }
 
+// A reader knows how far its record goes, also when the end of it goes bad meanwhile.
+func TestWhatGoesBadAtTheEndOfAViewIsCounted(t *testing.T) {
+	b := newBook(t, 4)
+	for lost := 1; lost <= 3; lost++ {
+		fsys := b.closed.Kill()
+		s := mustOpen(t, fsys)
+		v, err := s.Log(ann, "a").View(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fsys.Corrupt(b.files["a"], func(text []byte) []byte {
+			end := text
+			for range lost {
+				end = text[:lastLine(end)]
+			}
+			for i := len(end); i < len(text); i++ {
+				text[i] = 'x'
+			}
+			return text
+		})
+		got, err := collected(v, 1)
+		if d := v.Damage(); err != nil || len(got) != 4-lost || d == nil || d.Lost != int64(lost) {
+			t.Errorf("the last %d of 4 lines went bad: read %d, %v, damage %+v", lost, len(got), err, d)
+		}
+		v.Close()
+		_ = s.Close()
+	}
+}
+
 func TestCrashLinesWithoutANewlineAreWhole(t *testing.T) {
 	t.Parallel()
 	b := newBook(t, 3)

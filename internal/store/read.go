@@ -79,6 +79,9 @@ func (t *transcript) records(snap *snapshot, from, to int64) iter.Seq2[history.R
 				return
 			}
 		}
+		if to == snap.last && seen < to && !bad.none() { // the end is lost
+			t.tellDamage(bad, 0, to-seen)
+		}
 	}
 }
 
