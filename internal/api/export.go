@@ -1,14 +1,12 @@
 package api
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 
 	"historyd/internal/history"
@@ -103,54 +101,84 @@ type sink interface {
 // writeNative writes the conversation as one object, for people to read, too. The
 // export has been scanned.
 func (d *exportWriter) writeNative() error {
-	b := append(d.scratch[:0], "{\n  \"version\": 1,\n  \"type\": \"historyd.history\",\n  \"conversation\": "...)
+	head, err := d.head()
+	if err != nil {
+		return err
+	}
+	some, err := d.writeMessages(head, func(int64) bool { return true })
+	if err != nil {
+		return err
+	}
+	tail, err := d.tail(some, d.export.Damage())
+	if err != nil {
+		return err
+	}
+	return d.out.write(append(tail, ending...))
+}
+
+// head is the object up to its messages.
+func (d *exportWriter) head() ([]byte, error) {
+	b := append([]byte(nil), "{\n  \"version\": 1,\n  \"type\": \"historyd.history\",\n  \"conversation\": "...)
 	b = history.AppendString(b, d.name)
 	b = append(b, ",\n  \"created_at\": "...)
 	b = history.AppendTime(b, d.export.State.CreatedAt)
 	b, err := d.appendTools(b)
-	if err != nil {
-		return err
-	}
-	b = append(b, ",\n  \"messages\": ["...)
+	return append(b, ",\n  \"messages\": ["...), err
+}
+
+// writeMessages writes the head and those messages that are wanted, and reports whether
+// there were some.
+func (d *exportWriter) writeMessages(head []byte, wanted func(seq int64) bool) (some bool, err error) {
+	b := append(d.scratch[:0], head...)
 	separator := "\n    "
 	for rec, err := range d.export.Records(d.ctx) {
 		if err != nil {
-			return err
+			return some, err
+		}
+		if !wanted(rec.Seq) {
+			continue
 		}
 		b = append(b, separator...)
-		separator = ",\n    "
+		some, separator = true, ",\n    "
 		raw, err := d.whole(rec)
 		if err != nil {
-			return err
+			return some, err
 		}
 		if b, err = appendPretty(b, raw, "    "); err != nil {
-			return err
+			return some, err
 		}
 		if err := d.out.write(b); err != nil {
-			return err
+			return some, err
 		}
 		b = b[:0]
 	}
 	d.scratch = b
-	return d.endNative(b, separator)
+	if len(b) == 0 {
+		return some, nil
+	}
+	return some, d.out.write(b)
 }
 
-func (d *exportWriter) endNative(b []byte, separator string) (err error) {
-	if separator[0] == ',' {
+// ending is the end of the object, behind its tail.
+const ending = "\n}\n"
+
+// tail is what stands between the messages and the ending.
+func (d *exportWriter) tail(some bool, damage *history.Damage) (b []byte, err error) {
+	if some {
 		b = append(b, "\n  "...)
 	}
 	b = append(b, ']')
 	if d.export.Summary != nil {
 		b = append(b, ",\n  \"summary\": "...)
 		if b, err = appendPretty(b, appendSummary(nil, d.export.Summary), "  "); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if damage := d.export.Damage(); damage != nil {
+	if damage != nil {
 		b = append(b, ",\n  \"damaged\": "...)
 		b = appendDamage(b, damage)
 	}
-	return d.out.write(append(b, "\n}\n"...))
+	return b, nil
 }
 
 // appendTools appends the categories of tools that agents gave, if they gave any. They
@@ -255,82 +283,4 @@ func (d *exportWriter) writeProvider(format wire.Format) error {
 		b = b[:0]
 	}
 	return d.out.write(append(e.End(b), ']'))
-}
-
-// counter is a sink that only measures.
-type counter int64
-
-func (c *counter) write(p []byte) error {
-	*c += counter(len(p))
-	return nil
-}
-
-// writeTar writes an archive: the document first, then the attachments that it names,
-// each of them once. The export has been scanned.
-func (d *exportWriter) writeTar() error {
-	d.inline = false
-	out := d.out
-	size := new(counter)
-	d.out = size
-	if err := d.writeNative(); err != nil {
-		return err
-	}
-	w := tar.NewWriter(sinkWriter{out})
-	h := tar.Header{
-		Typeflag: tar.TypeReg, Name: "history.json", Size: int64(*size), Mode: 0o600,
-		ModTime: d.export.State.UpdatedAt, Format: tar.FormatPAX,
-	}
-	if err := w.WriteHeader(&h); err != nil {
-		return err
-	}
-	d.out = writerSink{w}
-	if err := d.writeNative(); err != nil {
-		return err
-	}
-	for _, named := range d.export.Attachments() {
-		a, err := d.export.Attachment(d.ctx, named.Name)
-		if errors.Is(err, history.ErrNotFound) || errors.Is(err, history.ErrDamaged) {
-			continue // the message that names it says so by not finding it
-		}
-		if err != nil {
-			return err
-		}
-		hash, _ := history.AttachmentHash(a.Name)
-		h.Name, h.Size = "attachments/"+hash+extension(named.MediaType), int64(len(a.Data))
-		if err := w.WriteHeader(&h); err != nil {
-			return err
-		}
-		if _, err := w.Write(a.Data); err != nil {
-			return err
-		}
-	}
-	return w.Close()
-}
-
-// sinkWriter and writerSink put an archive's writer between a document and its sink.
-type sinkWriter struct{ sink }
-
-func (s sinkWriter) Write(p []byte) (int, error) { return len(p), s.write(p) }
-
-type writerSink struct{ io.Writer }
-
-func (w writerSink) write(p []byte) error {
-	_, err := w.Write(p)
-	return err
-}
-
-// extensions are the endings of files in an archive, for people: an import goes by the
-// hash alone.
-var extensions = map[string]string{
-	"image/png": ".png", "image/jpeg": ".jpg", "image/gif": ".gif", "image/webp": ".webp",
-	"application/pdf": ".pdf", "application/json": ".json", "text/plain": ".txt", "text/csv": ".csv",
-	"text/html": ".html", "text/markdown": ".md", "audio/wav": ".wav", "audio/mpeg": ".mp3", "audio/mp3": ".mp3",
-	"audio/ogg": ".ogg", "audio/flac": ".flac", "video/mp4": ".mp4",
-}
-
-func extension(mediaType string) string {
-	if e, ok := extensions[mediaType]; ok {
-		return e
-	}
-	return ".bin"
 }
