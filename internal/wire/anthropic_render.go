@@ -29,7 +29,6 @@ type anthropicRender struct {
 	ids     numbering
 	names   naming
 	media   media
-	files   media           // images that are files of the provider's
 	cites   bool            // documents and search results all ask for citations; some alone are refused
 	tools   map[string]bool // declared, by their names as declared; made when first asked for
 	paired  map[string]bool // ids of calls that the provider ran and answered at once
@@ -73,9 +72,8 @@ func renderAnthropic(s *Show) Shown {
 	r := &anthropicRender{Show: s, target: s.target(anthropicProvider), report: &out.Report}
 	r.ids = numbering{rule: anthropicIDs, counts: r.report}
 	r.names = naming{rule: anthropicNames}
-	r.media = chooseMedia(s.Messages, anthropicTakes)
+	r.media = chooseMedia(s.Messages, r.takes)
 	r.cites = allCite(s.Messages)
-	r.files = r.chooseFiles(maxMedia - len(r.media))
 	r.plan()
 	r.pair()
 	r.settle()

@@ -220,17 +220,17 @@ func TestAnthropicMediaLimits(t *testing.T) {
 		return b
 	}
 	lost := history.Block{Type: history.ImageBlock, MediaType: "image/png", Attachment: image(1).Attachment}
-	m := history.Message{Role: history.User, Content: []history.Block{lost, image(4_000_000)}}
+	file := history.Block{Type: history.OpaqueBlock, Provider: "anthropic", Opaque: []byte(`{"type":"image","source":{"type":"file","file_id":"f"}}`)}
+	m := history.Message{Role: history.User, Content: []history.Block{lost, image(4_000_000), file}}
 	for range 101 {
 		m.Content = append(m.Content, image(10))
 	}
-	file := history.Block{Type: history.OpaqueBlock, Provider: "anthropic", Opaque: []byte(`{"type":"image","source":{"type":"file","file_id":"f"}}`)}
 	m.Content = append(m.Content, file)
 	out := shown(t, Anthropic, Show{Messages: []history.Message{m}}, "")
 	if out.Report.WithheldOpaque != 1 {
-		t.Errorf("%d files withheld, want the one that there is no room for", out.Report.WithheldOpaque)
+		t.Errorf("%d files withheld, want the older one, which there is no room for", out.Report.WithheldOpaque)
 	}
-	if got := strings.Count(string(out.Messages), "not shown here"); got != 3 || out.Report.DroppedMedia != 3 {
-		t.Errorf("%d placeholders, %d counted, want 3", got, out.Report.DroppedMedia)
+	if got := strings.Count(string(out.Messages), "not shown here"); got != 22 || out.Report.DroppedMedia != 22 {
+		t.Errorf("%d placeholders, %d counted, want 22", got, out.Report.DroppedMedia)
 	}
 }

@@ -269,7 +269,7 @@ func (r *anthropicRender) opaque(m *history.Message, b *history.Block) piece {
 	p := piece{kind: rawPiece, b: b}
 	if m.Role == history.Assistant {
 		p = r.answered(m, b, typ)
-	} else if b.Provider != r.provider || b.Provider != anthropicProvider || !userTakes(b.Opaque, typ) || typ == "image" && !r.files[b] {
+	} else if b.Provider != r.provider || b.Provider != anthropicProvider || !userTakes(b.Opaque, typ) || typ == "image" && !r.media[b] {
 		p.kind = gone
 	}
 	if p.kind == gone {
@@ -364,31 +364,14 @@ func userTakes(block jsontext.Value, typ string) bool {
 	return !modelled && !strings.HasSuffix(typ, "_tool_result") && whole(block, typ)
 }
 
-// chooseFiles takes the newest images that are files, as many as there is room for.
-func (r *anthropicRender) chooseFiles(room int) media {
-	var found []*history.Block
-	var visit func(blocks []history.Block)
-	visit = func(blocks []history.Block) {
-		for i := range blocks {
-			if b := &blocks[i]; b.Type == history.OpaqueBlock && textOf(b.Opaque, "type") == "image" && userTakes(b.Opaque, "image") {
-				found = append(found, b)
-			}
-			visit(blocks[i].Content)
-		}
+// takes is anthropicTakes, and of what only the provider knows says so of images that are
+// files of its own: they count, too.
+func (r *anthropicRender) takes(m *history.Message, b *history.Block) bool {
+	if b.Type != history.OpaqueBlock {
+		return anthropicTakes(m, b)
 	}
-	for i := range r.Messages {
-		if r.Messages[i].Role != history.Assistant {
-			visit(r.Messages[i].Content)
-		}
-	}
-	var chosen media
-	for _, b := range found[max(len(found)-room, 0):] {
-		if chosen == nil {
-			chosen = media{}
-		}
-		chosen[b] = true
-	}
-	return chosen
+	return m.Role != history.Assistant && b.Provider == r.provider && b.Provider == anthropicProvider &&
+		textOf(b.Opaque, "type") == "image" && userTakes(b.Opaque, "image")
 }
 
 // resultTakes reports whether a block of the provider's may stand in a result.
@@ -398,7 +381,7 @@ func (r *anthropicRender) resultTakes(b *history.Block) bool {
 	}
 	switch typ := textOf(b.Opaque, "type"); typ {
 	case "image":
-		return r.files[b]
+		return r.media[b]
 	case "search_result", "document":
 		return userTakes(b.Opaque, typ)
 	case "tool_reference":

@@ -296,6 +296,28 @@ func TestToolNames(t *testing.T) {
 	}
 }
 
+// Each time that an older image gives way what a provider has cached is lost.
+func TestMediaGiveWayManyAtATime(t *testing.T) {
+	for _, tt := range []struct{ size, images, most int }{{1, 240, 7}, {2_000_000, 14, 3}} {
+		b := history.Block{Type: history.ImageBlock, MediaType: "image/png"}
+		b.SetData(make([]byte, tt.size))
+		var msgs []history.Message
+		var before []byte
+		changes := 0
+		for range tt.images {
+			msgs = append(msgs, history.Message{Role: history.User, Kind: history.Person, Content: []history.Block{b}})
+			out := Render(OpenAI, Show{Messages: msgs})
+			if !bytes.HasPrefix(out.Messages, before) {
+				changes++
+			}
+			before = out.Messages
+		}
+		if changes == 0 || changes > tt.most {
+			t.Errorf("%d images of %d bytes: the beginning changed %d times, want some, and at most %d", tt.images, tt.size, changes, tt.most)
+		}
+	}
+}
+
 func TestMediaGiveWayFromTheOldestOn(t *testing.T) {
 	sized := func(n int) history.Block {
 		b := history.Block{Type: history.ImageBlock, MediaType: "image/png"}
@@ -314,10 +336,12 @@ func TestMediaGiveWayFromTheOldestOn(t *testing.T) {
 		want int // that stay
 	}{
 		{"a hundred", many(100, sized(1)), 100},
-		{"a hundred and one", many(101, sized(1)), 100},
-		{"by URL", many(150, history.Block{Type: history.ImageBlock, URL: "https://e.example/x"}), 100},
+		{"a hundred and one", many(101, sized(1)), 80},
+		{"a hundred and twenty one", many(121, sized(1)), 100},
+		{"by URL", many(150, history.Block{Type: history.ImageBlock, URL: "https://e.example/x"}), 87},
 		{"as large as may be", many(1, sized(3_750_000)), 1},
 		{"too large", many(1, sized(3_750_001)), 0},
+		{"as much as may be", many(4, sized(3_750_000)), 4},
 		{"too much in all", many(6, sized(3_600_000)), 4},
 		{"without bytes", many(1, history.Block{Type: history.ImageBlock, MediaType: "image/png", Attachment: history.AttachmentName(nil)}), 0},
 	} {

@@ -54,32 +54,56 @@ const (
 // media knows which images, documents and sounds of a render stay.
 type media map[*history.Block]bool
 
-// chooseMedia takes the newest ones that have a URL, or bytes at hand, and that fits
-// says have a place. Once a newer one comes, an older one may give way.
+// chooseMedia takes the newest ones that have a URL, or bytes at hand, and that fits says
+// have a place. fits is asked about opaque blocks, too, which count as one without a size.
+//
+// When they are too many the oldest give way, down to four fifths of each limit, so that
+// the next ones have room and what a provider has cached stays good for a while. It is
+// decided at each one by those up to it.
 func chooseMedia(msgs []history.Message, fits func(m *history.Message, b *history.Block) bool) media {
 	var found []*history.Block
-	for i := range msgs {
-		m := &msgs[i]
-		m.MediaBlocks(func(b *history.Block) {
-			if (b.URL != "" || b.Data != nil && base64.StdEncoding.EncodedLen(len(b.Data)) <= maxMediaSize) && fits(m, b) {
-				found = append(found, b)
+	first, total := 0, 0 // of those that stay
+	add := func(b *history.Block) {
+		found = append(found, b)
+		total += mediaSize(b)
+		if len(found)-first <= maxMedia && total <= maxMediaTotal {
+			return
+		}
+		for len(found)-first > maxMedia/5*4 || total > maxMediaTotal/5*4 {
+			total -= mediaSize(found[first])
+			first++
+		}
+	}
+	var visit func(m *history.Message, blocks []history.Block)
+	visit = func(m *history.Message, blocks []history.Block) {
+		for i := range blocks {
+			b := &blocks[i]
+			there := b.Type == history.OpaqueBlock || b.URL != "" || b.Data != nil && mediaSize(b) <= maxMediaSize
+			if (b.Media() || b.Type == history.OpaqueBlock) && there && fits(m, b) {
+				add(b)
 			}
-		})
+			visit(m, b.Content)
+		}
+	}
+	for i := range msgs {
+		visit(&msgs[i], msgs[i].Content)
 	}
 	var chosen media
-	total := 0
-	for _, b := range slices.Backward(found) {
-		size := base64.StdEncoding.EncodedLen(len(b.Data))
-		if len(chosen) == maxMedia || total+size > maxMediaTotal {
-			break // a smaller older one would stay where the newer one had to go
-		}
+	for _, b := range found[first:] {
 		if chosen == nil {
 			chosen = media{}
 		}
-		total += size
 		chosen[b] = true
 	}
 	return chosen
+}
+
+// mediaSize is what a provider counts.
+func mediaSize(b *history.Block) int {
+	if b.Type == history.OpaqueBlock {
+		return 0
+	}
+	return base64.StdEncoding.EncodedLen(len(b.Data))
 }
 
 // webURL reports whether a provider could fetch what a URL names.
