@@ -255,6 +255,9 @@ func appendReport(dst []byte, r *pipeline.Report, shown *wire.Shown) []byte {
 	if r.OverBudget {
 		dst = append(dst, `,"over_budget":true`...)
 	}
+	if r.ShortenedSummary {
+		dst = append(dst, `,"shortened_summary":true`...)
+	}
 	counts := shown.Report
 	counts.DroppedMedia += r.DroppedMedia
 	dst = counts.AppendMembers(dst)

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"historyd/internal/history"
+	"historyd/internal/projection"
 )
 
 // The frame, in ASCII: a byte of it is a code point. The lines cannot hold its
@@ -50,13 +51,14 @@ func appendHead(dst []byte, turns, omitted int64, text string) []byte {
 	return dst
 }
 
-// told is the line of a model's text. It is quoted as everything else in a frame, so
-// that a model which repeats what it was told to cannot end the frame either.
-func (c *Compactor) told(s *history.Summary) string {
+// told is the line of a model's text, of so many code points. It is quoted as everything
+// else in a frame, so that a model which repeats what it was told to cannot end the frame
+// either.
+func told(s *history.Summary, limit int) string {
 	if s.Text == "" {
 		return ""
 	}
-	return string(append(appendQuoted([]byte(textLine), s.Text, c.textLimit), '\n'))
+	return string(append(appendQuoted([]byte(textLine), s.Text, limit), '\n'))
 }
 
 // Frame is the summary as a model is shown it: quoted data that says what it is.
@@ -66,13 +68,62 @@ func (c *Compactor) Frame(s *history.Summary) string {
 	if s == nil {
 		return ""
 	}
-	lines, omitted := c.fit(s)
-	b := appendHead(nil, turnsTouched(s), omitted, c.told(s))
-	for _, line := range lines {
+	shown := *s
+	shown.Lines, shown.Omitted = c.fit(s)
+	return frame(&shown, told(s, c.textLimit))
+}
+
+// frame puts all lines of s behind that of a model's text.
+func frame(s *history.Summary, text string) string {
+	b := appendHead(nil, turnsTouched(s), s.Omitted, text)
+	for _, line := range s.Lines {
 		b = append(b, line...)
 		b = append(b, '\n')
 	}
 	return string(append(b, closing...))
+}
+
+// FrameWithin is Frame for a reader with room for about so many tokens, and what is left
+// of s in it: s itself when there is room for all. A model's text is cut until it takes
+// half of the room, and the oldest lines give way until the others fit. The head always
+// stays, so that it is told how many turns are not listed.
+func (c *Compactor) FrameWithin(s *history.Summary, tokens int64) (string, *history.Summary) {
+	whole := c.Frame(s)
+	if s == nil || projection.EstimateText(whole) <= tokens {
+		return whole, s
+	}
+	shown := *s
+	shown.Lines, shown.Omitted = c.fit(s)
+	bare := appendHead(nil, turnsTouched(s), turnsTouched(s), "")
+	text := c.toldWithin(s, (tokens-projection.EstimateText(string(append(bare, closing...))))/2)
+	for {
+		out := frame(&shown, text)
+		over := projection.EstimateText(out) - tokens
+		if over <= 0 || len(shown.Lines) == 0 {
+			return out, &shown
+		}
+		for over > 0 && len(shown.Lines) > 0 {
+			over -= projection.EstimateText(shown.Lines[0])
+			if !continues(shown.Lines[0]) {
+				shown.Omitted++
+			}
+			shown.Lines = shown.Lines[1:]
+		}
+	}
+}
+
+// toldWithin is told in about so many tokens.
+func (c *Compactor) toldWithin(s *history.Summary, tokens int64) string {
+	tokens = max(tokens, 0)
+	limit := int64(c.textLimit)
+	for {
+		text := told(s, int(limit))
+		takes := projection.EstimateText(text)
+		if takes <= tokens || limit == 0 {
+			return text
+		}
+		limit = limit * tokens / (takes + 1)
+	}
 }
 
 // turnsTouched counts the turns that s covers, wholly or in part. What comes before
@@ -84,7 +135,7 @@ func turnsTouched(s *history.Summary) int64 { return max(1, s.Turns) }
 // once would have given way at every later fold as well.
 func (c *Compactor) fit(s *history.Summary) (lines []string, omitted int64) {
 	lines, omitted = s.Lines, s.Omitted
-	text := c.told(s)
+	text := told(s, c.textLimit)
 	size := len(closing) + utf8.RuneCountInString(text)
 	for _, line := range lines {
 		size += utf8.RuneCountInString(line) + 1

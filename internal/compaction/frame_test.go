@@ -1,12 +1,14 @@
 package compaction
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"historyd/internal/history"
+	"historyd/internal/projection"
 )
 
 func TestALineOfTheLimitAlwaysFits(t *testing.T) {
@@ -54,6 +56,46 @@ func TestTheFrameStaysWithinItsLimit(t *testing.T) {
 		}
 		if n := utf8.RuneCountInString(k.c.Frame(s)); n > limit {
 			t.Errorf("limit %d: the frame of a wider summary has %d code points", limit, n)
+		}
+	}
+}
+
+func TestAFrameForLessRoomKeepsToIt(t *testing.T) {
+	c, err := New(Options{MaxSummaryChars: 3000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &history.Summary{Turns: 40, Omitted: 3}
+	for i := range 20 {
+		s.Lines = append(s.Lines, fmt.Sprintf(`- 2026-11-29 21:50 user: "question %d"`, i))
+	}
+	s.Lines[7] = "- 2026-11-29 21:50" + continuedMark + ` user: "more"`
+	for _, text := range []string{"", strings.Repeat("What was said, in words. ", 40)} {
+		s.Text = text
+		whole := c.Frame(s)
+		bare, _ := c.FrameWithin(s, 0)
+		least := projection.EstimateText(bare)
+		if got, shown := c.FrameWithin(s, projection.EstimateText(whole)); got != whole || shown != s {
+			t.Error("a frame that has room is not the whole one")
+		}
+		for room := projection.EstimateText(whole) - 1; room > 0; room-- {
+			got, shown := c.FrameWithin(s, room)
+			if n := projection.EstimateText(got); n > room && room > least+20 {
+				t.Fatalf("%d tokens in room for %d:\n%s", n, room, got)
+			}
+			continued := int64(0)
+			if len(shown.Lines) > 12 {
+				continued = 1
+			}
+			if listed := int64(len(shown.Lines)) - continued; listed+shown.Omitted != 3+19 || len(s.Lines) != 20 || s.Omitted != 3 {
+				t.Fatalf("room for %d: %d turns listed, %d omitted", room, listed, shown.Omitted)
+			}
+			if !strings.HasPrefix(got, intro) || !strings.HasSuffix(got, closing) || !strings.Contains(got, fmt.Sprintf("listed here: %d\n", shown.Omitted)) {
+				t.Fatalf("room for %d:\n%s", room, got)
+			}
+			if text != "" && room > 300 && (len(shown.Lines) == 0 || !strings.Contains(got, textLine+`"What was said`)) {
+				t.Fatalf("room for %d: all of a kind gave way:\n%s", room, got)
+			}
 		}
 	}
 }

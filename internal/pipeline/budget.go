@@ -1,23 +1,28 @@
 package pipeline
 
 import (
+	"slices"
+
 	"historyd/internal/history"
 	"historyd/internal/projection"
 )
 
 // fit drops whole turns from the oldest until all that the request will hold fits, closes
 // what stays over its tools, and counts it. A fold is due after so many turns.
-func (r *Replayed) fit(ask Ask, limit, turns int) {
-	closure := projection.Closure{Tools: ask.Tools, Granted: ask.Granted, Role: ask.Role, Max: limit, Written: ask.Written}
+func (r *Replayed) fit(ask Ask, p *Pipeline, turns int) {
+	closure := projection.Closure{Tools: ask.Tools, Granted: ask.Granted, Role: ask.Role, Max: p.maxClosureTools, Written: ask.Written}
 	costs := r.meter.Costs(r.Messages)
-	b := projection.Budget{Max: ask.MaxTokens, Fixed: r.summaryTokens(), Settle: r.settle(), Ahead: int64(turns)}
-	fixed := b.Fixed
+	b := projection.Budget{Max: ask.MaxTokens, Settle: r.settle(), Ahead: int64(turns)}
+	tools, granted := int64(0), int64(0)
 	if ask.Full {
-		var granted int64
+		tools = ask.ToolTokens
 		granted, b.Declare = closure.Costs()
-		fixed += ask.ToolTokens
-		b.Fixed = fixed + granted
 	}
+	if ask.MaxTokens > 0 && r.Summary != nil {
+		r.shorten(p, ask.MaxTokens-tools-granted, costs, b)
+	}
+	fixed := r.summaryTokens() + tools
+	b.Fixed = fixed + granted
 	whole, done := r.Messages, projection.Fitted{}
 	for {
 		if ask.MaxTokens > 0 {
@@ -50,6 +55,26 @@ func (r *Replayed) fit(ask Ask, limit, turns int) {
 			r.Report.DroppedMessages++
 		}
 	}
+}
+
+// shorten lets the summary give way in a budget: it may take what the turns that a fold left
+// and twice those until the next one leave, and a quarter at least. Nothing in this is of
+// what came after the fold, so that the summary stays as it is until the next.
+func (r *Replayed) shorten(p *Pipeline, room int64, costs []int64, b projection.Budget) {
+	left := int64(0)
+	if b.Settle > 0 {
+		window, seen := r.Messages[:b.Settle+1], slices.Clone(costs[:b.Settle+1])
+		left = room
+		for i := range window {
+			// Results that were made, and those that came later, are not of the fold.
+			if window[i].Seq == 0 || window[i].Seq > r.settled {
+				seen[i] = 0
+			}
+			left -= seen[i]
+		}
+		left -= 2 * projection.Ahead(window, seen, int(b.Ahead))
+	}
+	r.Summary, r.Report.ShortenedSummary = p.frameWithin(r.Summary.Summary, max(left, room/4, 0))
 }
 
 // close finds the tools that the request must declare, and reports whether it changed

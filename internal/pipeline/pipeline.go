@@ -203,3 +203,13 @@ func (p *Pipeline) Frame(s *history.Summary) *Summary {
 	}
 	return &Summary{p.compactor.Frame(s), s}
 }
+
+// frameWithin is Frame for room for about so many tokens. It reports whether that is
+// less than the whole.
+func (p *Pipeline) frameWithin(s *history.Summary, tokens int64) (framed *Summary, less bool) {
+	if s == nil {
+		return nil, false
+	}
+	text, shown := p.compactor.FrameWithin(s, tokens)
+	return &Summary{text, shown}, shown != s
+}

@@ -43,13 +43,14 @@ type Replayed struct {
 // A Report counts what a replay leaves out, and what it repairs. The zero Report says
 // that nothing was.
 type Report struct {
-	DroppedTurns    int64           // whole turns, for max_tokens
-	DroppedMessages int64           // that those turns had to show
-	OverBudget      bool            // even with the newest turn alone it is more than max_tokens
-	DroppedBlank    int64           // messages of nothing but blank text
-	DroppedMedia    int64           // images, documents and sounds, which are no text
-	ProviderErrors  int64           // messages that hold a provider's error and no answer
-	Damage          *history.Damage // what of the record cannot be read
+	DroppedTurns     int64           // whole turns, for max_tokens
+	DroppedMessages  int64           // that those turns had to show
+	OverBudget       bool            // even with the newest turn alone it is more than max_tokens
+	ShortenedSummary bool            // for max_tokens
+	DroppedBlank     int64           // messages of nothing but blank text
+	DroppedMedia     int64           // images, documents and sounds, which are no text
+	ProviderErrors   int64           // messages that hold a provider's error and no answer
+	Damage           *history.Damage // what of the record cannot be read
 
 	SyntheticResults  int64 // results made for calls that have none
 	MovedResults      int64 // results brought to their call
@@ -80,7 +81,7 @@ func (p *Pipeline) Replay(ctx context.Context, c Conversation, ask Ask) (Replaye
 	if ask.Full {
 		out.repair()
 	}
-	out.fit(ask, p.maxClosureTools, batch)
+	out.fit(ask, p, batch)
 	if ask.Full && ask.Inline {
 		if err := inline(ctx, view, out.Messages); err != nil {
 			return Replayed{}, err

@@ -118,19 +118,34 @@ func TestABudgetDropsWholeTurnsFromTheOldest(t *testing.T) {
 	}
 }
 
-func TestTheSummaryCountsAgainstTheBudget(t *testing.T) {
+// However small a budget, the summary is never what crowds the turns out, and what gave
+// way of it is told.
+func TestTheSummaryGivesWayInABudget(t *testing.T) {
 	b := newBench(t, projection.Options{})
 	c := conversation(t, "ann")
-	for i := range 30 {
+	for i := range 60 {
 		b.record(c, Turn{Messages: []history.Message{said(history.User, fmt.Sprintf("%d %s", i, strings.Repeat("word ", 30)))}})
 	}
 	all := b.replay(c, Ask{})
 	if all.Summary == nil {
 		t.Fatal("nothing was folded")
 	}
-	got := b.replay(c, Ask{MaxTokens: all.Tokens - 1})
-	if got.Report.DroppedTurns != 4 || got.Report.DroppedMessages != 4 || got.Tokens >= all.Tokens || got.Summary == nil {
-		t.Errorf("got %+v, %d of %d tokens", got.Report, got.Tokens, all.Tokens)
+	turns, summary := all.Tokens-all.summaryTokens(), all.summaryTokens()
+	for n := all.Tokens; n > 0; n -= 11 {
+		got := b.replay(c, Ask{MaxTokens: n})
+		s := got.Summary
+		if got.Tokens > n != got.Report.OverBudget || got.Report.OverBudget && (n > 200 || len(got.Messages) != 1) {
+			t.Fatalf("max %d: %d tokens, %d messages, %+v", n, got.Tokens, len(got.Messages), got.Report)
+		}
+		if got.Report.ShortenedSummary != (s.Text != all.Summary.Text) || int64(len(s.Lines))+s.Omitted != s.Turns {
+			t.Fatalf("max %d: %d lines and %d omitted of %d turns, %+v", n, len(s.Lines), s.Omitted, s.Turns, got.Report)
+		}
+		if left := n - got.Tokens; got.Report.DroppedTurns > 0 && got.summaryTokens() > n/4+4 && n > 400 {
+			t.Fatalf("max %d: the summary has %d tokens, %d turns were left out, and %d are left", n, got.summaryTokens(), got.Report.DroppedTurns, left)
+		}
+	}
+	if got := b.replay(c, Ask{MaxTokens: summary + 3*turns}); got.Report != (Report{}) {
+		t.Errorf("a budget in which nothing has to give way: %+v", got.Report)
 	}
 	if got := b.replay(c, Ask{MaxTokens: 1}); !got.Report.OverBudget || len(got.Messages) != 1 {
 		t.Errorf("the least budget: %+v with %d messages", got.Report, len(got.Messages))

@@ -31,28 +31,30 @@ type Fitted struct {
 }
 
 // Fit leaves out whole turns from the oldest on when a window passes the budget, as many
-// as bring it to seven tenths of what is not fixed; never the newest. What comes before
-// the first turn belongs to it. Costs are the messages', one by one.
+// as bring it to seven tenths of what is not fixed, or lower if the turns ahead need more
+// room; never the newest. What comes before the first turn belongs to it. Costs are the
+// messages', one by one.
 //
 // It decides at each message by those up to it, so that a window that has grown at its end
 // keeps its first turn until it passes the budget again: what a provider cached stays good.
 func Fit(msgs []history.Message, costs []int64, b Budget) Fitted {
-	w := walk{msgs: msgs, costs: costs, declare: b.Declare, starts: []int{0}, total: b.Fixed, calls: map[string]int{}}
+	w := walk{msgs: msgs, costs: costs, declare: b.Declare, starts: []int{0}, spent: []int64{0}, total: b.Fixed, calls: map[string]int{}}
 	room := max(b.Max-b.Fixed, 0)
 	low := b.Fixed + room/10*7 + room%10*7/10
-	begun := false
+	begun, spent := false, int64(0)
 	for i := range msgs {
 		if msgs[i].StartsTurn() {
 			if begun {
-				w.starts = append(w.starts, i)
+				w.starts, w.spent = append(w.starts, i), append(w.spent, spent)
 			}
 			begun = true
 		}
 		w.add(i)
+		spent += costs[i]
 		if w.total > b.Max {
 			w.shrink(low)
-		} else if i == b.Settle {
-			w.shrink(w.ahead(b))
+		} else if i == b.Settle && i > 0 {
+			w.shrink(b.Max - w.growth(b))
 		}
 	}
 	return Fitted{From: w.starts[w.dropped], Turns: w.dropped, Tokens: w.total, Over: w.total > b.Max}
@@ -64,6 +66,7 @@ type walk struct {
 	costs   []int64
 	declare func(name string) int64
 	starts  []int          // of turns
+	spent   []int64        // costs of what is before each of them
 	dropped int            // turns
 	total   int64          // of what stays
 	calls   map[string]int // by the name of the tool, in what stays
@@ -78,19 +81,46 @@ func (w *walk) add(i int) {
 	}
 }
 
-// ahead returns how much there may be now, if the turns to come are as large as those that
-// are there and a little more. When they would take more than half there is no use in it.
-func (w *walk) ahead(b Budget) int64 {
-	turns := int64(len(w.starts) - 1 - w.dropped) // the last one has just begun
-	if turns == 0 {
-		return b.Max
+// growth is how much the turns ahead may add. When that is over three quarters of what is not
+// fixed there is no use in it, and it is three tenths.
+func (w *walk) growth(b Budget) int64 {
+	most := ahead(w.spent, int(b.Ahead))
+	if room := b.Max - b.Fixed; most > room/4*3 {
+		return room / 10 * 3
 	}
-	growth := max(w.total-b.Fixed, 0) / turns * b.Ahead
-	growth += growth / 8
-	if growth > (b.Max-b.Fixed)/2 {
-		return b.Max
+	return most
+}
+
+// ahead is how much so many turns may add: as much as the largest as many in a row that have
+// ended so far, and a quarter. spent is what is before the first turn, before the second, and
+// so on.
+func ahead(spent []int64, turns int) int64 {
+	ended := len(spent) - 1 // the last one has just begun
+	most := int64(0)
+	if turns > ended && ended > 0 {
+		most = spent[ended] / int64(ended) * int64(turns)
 	}
-	return b.Max - growth
+	for i := turns; i <= ended && turns > 0; i++ {
+		most = max(most, spent[i]-spent[i-turns])
+	}
+	return most + most/4
+}
+
+// Ahead is how much so many turns may add to a window, which Fit makes room for.
+func Ahead(msgs []history.Message, costs []int64, turns int) int64 {
+	var spent []int64
+	sum := int64(0)
+	for i := range msgs {
+		if msgs[i].StartsTurn() {
+			spent = append(spent, sum)
+		}
+		sum += costs[i]
+	}
+	if len(spent) == 0 {
+		return 0
+	}
+	spent[0] = 0 // what comes before the first turn belongs to it
+	return ahead(spent, turns)
 }
 
 // shrink leaves out the oldest turns until what stays is as small, or the newest alone.

@@ -35,14 +35,29 @@ func TestFit(t *testing.T) {
 		{"what comes before the first turn belongs to it", append([]history.Message{answer}, three...), Budget{Max: 75}, Fitted{From: 3, Turns: 1, Tokens: 50}},
 		{"no turn begins", []history.Message{answer, answer}, Budget{Max: 15}, Fitted{Tokens: 20, Over: true}},
 		{"a window that a fold left with too little room for a turn", three, Budget{Max: 80, Settle: 5, Ahead: 1}, Fitted{From: 2, Turns: 1, Tokens: 50}},
-		{"a window that a fold left with room for a turn", three, Budget{Max: 94, Settle: 5, Ahead: 1}, Fitted{Tokens: 70}},
-		{"a window that would not hold what is ahead", three, Budget{Max: 80, Settle: 5, Ahead: 2}, Fitted{Tokens: 70}},
+		{"a window that a fold left with room for a turn", three, Budget{Max: 97, Settle: 5, Ahead: 1}, Fitted{Tokens: 70}},
+		{"the largest turn so far and a quarter need room", three, Budget{Max: 96, Settle: 5, Ahead: 1}, Fitted{From: 2, Turns: 1, Tokens: 50}},
+		{"more turns ahead than there were", three, Budget{Max: 150, Settle: 5, Ahead: 3}, Fitted{From: 2, Turns: 1, Tokens: 50}},
+		{"a window that would not hold what is ahead goes down to the low mark", three, Budget{Max: 80, Settle: 5, Ahead: 2}, Fitted{From: 2, Turns: 1, Tokens: 50}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := Fit(tt.in, each(len(tt.in), 10), tt.b); got != tt.want {
 				t.Errorf("Fit = %+v, want %+v", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestAheadIsAsMuchAsTheLargestSoManyAndAQuarter(t *testing.T) {
+	user, answer := said("q"), message(history.Assistant, history.Text("a"))
+	msgs := []history.Message{answer, user, answer, user, user, answer, user} // of 30, 10 and 20, and one that has begun
+	for turns, want := range []int64{0, 37, 50, 75, 100} {
+		if got := Ahead(msgs, each(len(msgs), 10), turns); got != want {
+			t.Errorf("%d turns ahead: %d, want %d", turns, got, want)
+		}
+	}
+	if got := Ahead(nil, nil, 3) + Ahead(msgs[:1], each(1, 10), 3) + Ahead(msgs[:3], each(3, 10), 3); got != 0 {
+		t.Errorf("before a turn has ended: %d, want 0", got)
 	}
 }
 
