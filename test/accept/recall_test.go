@@ -1,15 +1,19 @@
 package accept
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 )
 
 const question = "when do we fly to Lisbon"
@@ -160,18 +164,22 @@ func deaf(t *testing.T, _ retriever) []any {
 	return []any{"command", nil, "url", "http://" + l.Addr().String()}
 }
 
-func misdeeds(t *testing.T) (all []misdeed) {
-	flood := []string{}
+// flood is five hits of 50 kB each.
+func flood(word string) (texts []string) {
 	for i := range 5 {
-		flood = append(flood, strings.Repeat(fmt.Sprint("word", i, " "), 9000))
+		texts = append(texts, strings.Repeat(fmt.Sprint(word, i, " "), 50_000/(len(word)+2)))
 	}
+	return texts
+}
+
+func misdeeds(t *testing.T) (all []misdeed) {
 	no := string(encode(t, with(asText(`[{"text":"no hit"}]`), []any{"isError", true})))
 	for door, be := range map[string]func(*testing.T, retriever) []any{"as a child": child, "at a URL": address} {
 		all = append(all,
 			misdeed{"hangs " + door, func(r retriever) { r.does("rag.search", "hang") }, be, "timeout 0"},
 			misdeed{"says that it failed " + door, func(r retriever) { r.answers("rag.search", no) }, be, "error 0"},
 			misdeed{"refuses the call " + door, func(r retriever) { r.does("rag.search", "refuse") }, be, "error 0"},
-			misdeed{"floods " + door, func(r retriever) { r.finds("rag.search", flood...) }, be, "ok 4"},
+			misdeed{"floods " + door, func(r retriever) { r.finds("rag.search", flood("word")...) }, be, "ok 4"},
 			misdeed{"finds nothing " + door, func(retriever) {}, be, "empty 0"},
 		)
 	}
@@ -214,9 +222,112 @@ func TestATurnIsServedWhateverARetrieverDoes(t *testing.T) {
 			children = append(children, g.lines("starts")...)
 		}
 		for _, pid := range children {
-			if n, err := strconv.Atoi(pid); err != nil || syscall.Kill(n, 0) == nil {
+			if n, err := strconv.Atoi(pid); err != nil || alive(n) {
 				t.Errorf("the child %q outlives the daemon", pid)
 			}
 		}
 	})
+}
+
+// Many turns at once meet a server that hangs and one that floods, and each has the hits of the healthy one, and its
+// share of the room.
+func TestManyTurnsAtOnceAreAllServed(t *testing.T) {
+	t.Parallel()
+	m, g, h := newRetriever(t), newRetriever(t), newRetriever(t)
+	m.finds("memory_search", "The flight is on Monday.")
+	g.finds("rag.search", flood("word")...)
+	h.does("rag.search", "hang")
+	d := newDaemon(t)
+	d.configure(recallOf("4s", m.memory(), g.manuals("name", "floods"), h.manuals("name", "hangs")))
+	callers := []caller{}
+	for i := range 10 {
+		callers = append(callers, caller{d, d.tokenIn("home", "mesh", fmt.Sprint("ann", i), "")})
+	}
+	d.begin()
+	var all sync.WaitGroup
+	for i := range 30 {
+		all.Go(func() {
+			body := []byte(`{"recall":{"query":"` + question + `"}}`)
+			status, b, _, err := callers[i%10].try("POST", "/v1/conversations/main/replay", body)
+			var out struct{ Recall recalled }
+			if err != nil || status != 200 || json.Unmarshal(b, &out) != nil {
+				t.Errorf("a turn is answered %d %.300s: %v", status, b, err)
+				return
+			}
+			out.Recall.check(t)
+			got := out.Recall.statuses()
+			if out.Recall.bodies("memory") != "The flight is on Monday." || !strings.HasSuffix(got, "hangs timeout 0") || out.Recall.bodies("floods") == "" || !out.Recall.Truncated {
+				t.Errorf("a turn has %s", got)
+			}
+		})
+	}
+	all.Wait()
+	d.stop()
+}
+
+// The caps are those of the configuration, and hold for all together.
+func TestFloodsFromEverywhereKeepToTheCaps(t *testing.T) {
+	t.Parallel()
+	m, g := newRetriever(t), newRetriever(t)
+	m.finds("memory_search", flood("mem")...)
+	g.finds("rag.search", flood("man")...)
+	d := newDaemon(t, "HISTORYD_RECALL_TOP_K=3", "HISTORYD_RECALL_MAX_ITEM_CHARS=100", "HISTORYD_RECALL_MAX_TITLE_CHARS=10", "HISTORYD_RECALL_MAX_TOTAL_CHARS=900")
+	d.configure(recallOf("20s", m.memory(), g.manuals()))
+	c := caller{d, d.tokenIn("home", "operator", "ann", "")}
+	d.begin()
+	for i := range 5 {
+		c.do(201, "POST", fmt.Sprint("/v1/conversations/c", i, "/turns"), said(t, question+fmt.Sprint(" no ", i, " ")+flood("loc")[i]))
+	}
+	out := c.recall("main", question)
+	if n := utf8.RuneCountInString(out.Text); n > 900 || !out.Truncated {
+		t.Errorf("the block has %d characters: %s", n, out.Text)
+	}
+	for _, it := range out.Items {
+		if utf8.RuneCountInString(it.Body) > 100 || utf8.RuneCountInString(it.Title) > 10 {
+			t.Errorf("a hit is %+v", it)
+		}
+	}
+	for _, s := range out.Retrievers {
+		if s.Hits < 1 || s.Hits > 3 {
+			t.Errorf("%s has %d hits", s.Name, s.Hits)
+		}
+	}
+	for _, call := range append(m.calls(), g.calls()...) {
+		if call.Arguments["limit"] != json.Number("3") && call.Arguments["top_k"] != json.Number("3") {
+			t.Errorf("a server is asked for %v", call.Arguments)
+		}
+	}
+}
+
+// What the daemon has started ends with it, also when nobody could tell it to.
+func TestChildrenEndWithAKilledDaemon(t *testing.T) {
+	t.Parallel()
+	m, g := newRetriever(t), newRetriever(t)
+	m.does("memory_search", "hang")
+	d := newDaemon(t)
+	d.configure(recallOf("500ms", m.memory(), g.manuals()))
+	c := caller{d, d.tokenIn("home", "operator", "ann", "")}
+	d.begin()
+	await(t, "both are asked", func() bool {
+		c.ask("main", question)
+		return len(m.calls()) > 0 && len(g.calls()) > 0
+	})
+	d.kill()
+	for _, pid := range append(m.lines("starts"), g.lines("starts")...) {
+		n, err := strconv.Atoi(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		await(t, "process "+pid+" ends", func() bool { return !alive(n) })
+	}
+}
+
+// alive reports whether a process runs. One that waits for somebody to reap it does not.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return syscall.Kill(pid, 0) == nil
+	}
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X")
 }

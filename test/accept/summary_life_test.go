@@ -282,3 +282,46 @@ func TestSummariesStayBounded(t *testing.T) {
 		t.Errorf("the summary is %s", s.summary())
 	}
 }
+
+// What goes while a model sums it up stays gone: the words do not bring it back, and no more of it is told.
+func TestASummaryBringsNothingBack(t *testing.T) {
+	t.Parallel()
+	for name, gone := range map[string]func(c caller){
+		"clear":     func(c caller) { c.do(204, "DELETE", "/v1/conversations/main", nil) },
+		"clear all": func(c caller) { c.do(204, "DELETE", "/v1/conversations", nil) },
+		"replace": func(c caller) {
+			c.do(201, "POST", "/v1/conversations/main/import?mode=replace&format=openai", said(c.d.t, "anew"))
+		},
+		"rewind": func(c caller) {
+			c.do(200, "POST", "/v1/conversations/main/rewind", []byte(`{"through_seq":0}`))
+		},
+	} {
+		asked, answer := make(chan string, 64), make(chan struct{})
+		m := newModel(t, func(w http.ResponseWriter, c chat) {
+			asked <- c.said
+			<-answer
+			says(w, "They spoke of a zqcanary.")
+		})
+		// So little fits that it is told in several parts.
+		d, c := newSummarised(t, m, "HISTORYD_COMPACTION_MODEL_MAX_INPUT_TOKENS=1000")
+		d.begin()
+		for range 4 {
+			c.do(201, "POST", "/v1/conversations/main/turns", said(t, strings.Repeat("a zqcanary is spoken of at length here. ", 200), "Noted."))
+		}
+		<-asked
+		gone(c)
+		close(answer)
+		d.ended("stale", 1)
+		if n := len(m.requests()); n != 1 {
+			t.Errorf("%s: %d requests", name, n)
+		}
+		if s := c.replay("main"); s.Summary != nil || strings.Contains(fmt.Sprint(s.Messages), "zqcanary") {
+			t.Errorf("%s: the replay is %+v", name, s)
+		}
+		d.stop()
+		if left := string(contents(t, d.dir)); strings.Contains(left, "They spoke") || name != "rewind" && strings.Contains(left, "zqcanary") {
+			t.Errorf("%s: it is in a file", name)
+		}
+		checkSound(t, d)
+	}
+}
