@@ -74,7 +74,7 @@ func messageMarks(extra jsontext.Value) (marks origins) {
 	case "function":
 		marks |= fromOpenAI
 	}
-	if kindOf(extra, "type") == 'n' {
+	if textOf(extra, "type") == typeless {
 		marks |= fromResponses
 	}
 	if k := kindOf(extra, "content"); k == 'n' || k == 'f' || k == '[' {

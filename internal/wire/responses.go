@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/json/jsontext"
 	"slices"
 
 	"historyd/internal/history"
@@ -10,7 +11,7 @@ import (
 // How an item of Responses lies in the model; each is one message:
 //
 //	message                  its role (developer: system, extra {"role":"developer"}), a block for each part,
-//	                         extra {"id","status",…}, {"type":null} when it has no type; phase in the first block's extra
+//	                         extra {"id","status",…}, {"type":"none"} when it has no type; phase in the first block's extra
 //	function_call            tool_call,   extra {"id","status","namespace",…}
 //	custom_tool_call         tool_call,   extra {"type":"custom",…}
 //	shell_call and the like  tool_call,   extra {"type":TYPE,…}, name = TYPE without _call, arguments = what is to be done
@@ -24,6 +25,15 @@ import (
 //
 // Marks stand under names that the item or part itself uses otherwise, so that no
 // unknown member has the same. Given back are the same JSON values.
+
+// typeless is the mark of a message without a type. It is no value that anybody sends: a
+// null would be found in the messages of other formats, too.
+const typeless = "none"
+
+// isTypeless reports whether the extra of a message has the mark, or the one before it.
+func isTypeless(extra jsontext.Value) bool {
+	return textOf(extra, "type") == typeless || kindOf(extra, "type") == 'n'
+}
 
 // responsesCodec speaks the items of Responses and of Conversations.
 type responsesCodec struct{}

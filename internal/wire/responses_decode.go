@@ -102,7 +102,7 @@ func (d *decoder) responsesMessage(v strictjson.Value, path string, m *history.M
 		return false
 	})
 	if !typed {
-		rest.add("type", jsontext.Value("null"))
+		rest.add("type", history.AppendString(nil, typeless))
 	}
 	switch s, _ := role.Text(); s {
 	case "user":

@@ -237,7 +237,7 @@ func (o *object) responsesMessage(m *history.Message, blocks []history.Block, re
 	}
 	o.element()
 	o.open()
-	if kindOf(m.Extra, "type") != 'n' {
+	if !isTypeless(m.Extra) {
 		o.text("type", "message")
 	}
 	role := string(m.Role)

@@ -118,7 +118,7 @@ func TestNoFaultOfResponsesTellsWhatAClientSent(t *testing.T) {
 func TestItemsOfResponsesAsMessages(t *testing.T) {
 	for _, tt := range []struct{ item, want string }{
 		{`{"role":"user","content":"x"}`,
-			`{"role":"user","kind":"user","status":"complete","content":[{"type":"text","text":"x"}],"extra":{"type":null}}`},
+			`{"role":"user","kind":"user","status":"complete","content":[{"type":"text","text":"x"}],"extra":{"type":"none"}}`},
 		{`{"type":"message","id":"msg_1","role":"assistant","status":"incomplete","phase":"commentary","content":[{"type":"output_text","text":"x","annotations":[]}]}`,
 			`{"role":"assistant","provider":"openai","status":"incomplete","content":[{"type":"text","text":"x","extra":{"type":"output_text","annotations":[],"phase":"commentary"}}],"extra":{"id":"msg_1","status":"incomplete"}}`},
 		{`{"type":"message","role":"developer","content":"x"}`,
