@@ -55,6 +55,12 @@ func (l *limitListener) Close() error {
 	return l.Listener.Close()
 }
 
+// pass returns when a connection could be let in, or kept waiting.
+func (l *limitListener) pass() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+}
+
 // enter takes a place, a free one or that of the connection idle longest, or
 // else counts one more that waits. A closed listener goes on counting those who
 // waited: it lets nobody in again.

@@ -87,7 +87,17 @@ func openDaemon(ctx context.Context, s settings, operator string, logTo io.Write
 }
 
 // open fills in the rest of d. After an error what is open has to be closed.
-func (d *daemon) open(ctx context.Context, operator string) error {
+func (d *daemon) open(ctx context.Context, operator string) (err error) {
+	// First, before anything is started that could take them along.
+	in, err := inheritSockets()
+	defer func() {
+		if err != nil {
+			in.close()
+		}
+	}()
+	if err != nil {
+		return err
+	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildGauge())
 	if err := d.openStore(registry); err != nil {
@@ -102,11 +112,8 @@ func (d *daemon) open(ctx context.Context, operator string) error {
 		return err
 	}
 	d.server = d.newServer(handler)
-	if d.endpoints, err = openEndpoints(ctx, &d.settings); err != nil {
+	if err := d.listen(ctx, &in); err != nil {
 		return err
-	}
-	if d.debugListener, err = listenDebug(ctx, &d.settings); err != nil {
-		return fmt.Errorf("debug.listen: %w", err)
 	}
 	// Last, so that a start which fails has made nobody.
 	if err := bootstrap(d.data, file, d.registry, operator); err != nil {
@@ -114,6 +121,20 @@ func (d *daemon) open(ctx context.Context, operator string) error {
 	}
 	if d.registry.Len() == 0 {
 		return fmt.Errorf("no callers yet: make one with\n  %s\nor start with --bootstrap-operator ID", d.settings.tokenCommand("ID"))
+	}
+	return nil
+}
+
+// listen opens all listeners that are not inherited.
+func (d *daemon) listen(ctx context.Context, in *inheritedSockets) (err error) {
+	if d.endpoints, err = openEndpoints(ctx, &d.settings, in.api); err != nil {
+		return err
+	}
+	if d.debugListener, err = listenDebug(ctx, &d.settings, in.debug); err != nil {
+		return fmt.Errorf("debug.listen: %w", err)
+	}
+	if unused := d.settings.unused(in); len(unused) > 0 {
+		d.log.Warn("systemd has opened the sockets: some settings have no effect", "keys", strings.Join(unused, " "))
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -41,10 +42,15 @@ func notForBrowsers(h http.Handler) http.Handler {
 	})
 }
 
-// listenDebug opens what debug.listen names, the loopback or a unix socket;
-// nil when it names nothing.
-func listenDebug(ctx context.Context, s *settings) (net.Listener, error) {
+// listenDebug returns what systemd has opened for it or opens what debug.listen
+// names, the loopback or a unix socket; nil without either.
+func listenDebug(ctx context.Context, s *settings, inherited net.Listener) (net.Listener, error) {
 	switch l := s.Debug.Listen; {
+	case inherited != nil:
+		if a, ok := inherited.Addr().(*net.TCPAddr); ok && !a.AddrPort().Addr().Unmap().IsLoopback() {
+			return nil, fmt.Errorf("the inherited socket %v: want a loopback address or a unix socket", a)
+		}
+		return inherited, nil
 	case l == "":
 		return nil, nil
 	case filepath.IsAbs(l):

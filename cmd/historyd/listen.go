@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"syscall"
 
 	"github.com/coreos/go-systemd/v22/activation"
@@ -17,6 +18,7 @@ import (
 // endpoint is a listener that is open, and where it is.
 type endpoint struct {
 	net.Listener
+	gate    *limitListener
 	network string // tcp or unix
 	secure  bool   // speaks TLS
 	address string // host:port, or the path of the socket
@@ -36,7 +38,7 @@ func (e endpoint) url() string {
 
 // openEndpoints opens all that the daemon serves on: the sockets inherited from
 // systemd or, without any, those of the configuration. The caller closes them.
-func openEndpoints(ctx context.Context, s *settings) (open []endpoint, err error) {
+func openEndpoints(ctx context.Context, s *settings, inherited []net.Listener) (open []endpoint, err error) {
 	defer func() {
 		if err != nil {
 			for _, e := range open {
@@ -49,10 +51,15 @@ func openEndpoints(ctx context.Context, s *settings) (open []endpoint, err error
 	if err != nil {
 		return nil, err
 	}
-	bare, err := bareListeners(ctx, s, secure != nil)
+	bare := inherited
+	if len(bare) == 0 {
+		bare, err = bareListeners(ctx, s, secure != nil)
+	}
 	for _, l := range bare {
+		gate := newLimitListener(l, s.Limits.Connections)
 		e := endpoint{
-			Listener: newLimitListener(l, s.Limits.Connections),
+			Listener: gate,
+			gate:     gate,
 			network:  l.Addr().Network(),
 			address:  l.Addr().String(),
 		}
@@ -84,26 +91,76 @@ func openEndpoints(ctx context.Context, s *settings) (open []endpoint, err error
 // errNotLoopback refuses to speak in the clear to other machines.
 var errNotLoopback = errors.New("only a loopback address is served without TLS: set tls.cert and tls.key, or listen on 127.0.0.1")
 
+// inheritedSockets are those that systemd has opened for us.
+type inheritedSockets struct {
+	api   []net.Listener
+	debug net.Listener // nil without one
+}
+
+// debugName is the FileDescriptorName= of the socket that profiles are served
+// on. Any other name is of the API: systemd's default is that of the unit.
+const debugName = "debug"
+
+// inheritSockets takes what systemd has opened for us; once, for what starts from
+// us must not take them, too. After an error it returns those that are open.
+func inheritSockets() (in inheritedSockets, err error) {
+	for _, f := range activation.Files(true) {
+		name := f.Name()
+		l, lerr := net.FileListener(f)
+		lerr = errors.Join(lerr, f.Close()) // the listener has a descriptor of its own
+		switch {
+		case lerr != nil:
+			err = errors.Join(err, fmt.Errorf("inherited sockets: %s is no listening stream socket: %w", name, lerr))
+		case name != debugName:
+			in.api = append(in.api, l)
+		case in.debug != nil:
+			err = errors.Join(err, errors.New("inherited sockets: two are called "+debugName), l.Close())
+		default:
+			in.debug = l
+		}
+	}
+	return in, err
+}
+
+// close gives up what was inherited.
+func (in *inheritedSockets) close() {
+	if in.debug != nil {
+		in.api = append(in.api, in.debug)
+	}
+	for _, l := range in.api {
+		_ = l.Close() // systemd keeps its own
+	}
+}
+
+// unused names the keys that say where to listen and are not followed, because
+// systemd has opened something else.
+func (s *settings) unused(in *inheritedSockets) []string {
+	var list []string
+	if len(in.api) == 0 {
+		return nil
+	}
+	for _, k := range keys {
+		if !isWithin(k.path, "listen") || s.from[k.path] == "default" {
+			continue
+		}
+		value := k.of(&s.Config).String()
+		if value != "" && !slices.ContainsFunc(in.api, func(l net.Listener) bool { return l.Addr().String() == value }) {
+			list = append(list, k.path)
+		}
+	}
+	return list
+}
+
 // bareListeners opens the sockets. After an error it returns those that are open.
 func bareListeners(ctx context.Context, s *settings, secure bool) ([]net.Listener, error) {
-	inherited, err := activation.Listeners()
-	if err != nil {
-		return nil, fmt.Errorf("inherited sockets: %w", err)
-	}
 	var open []net.Listener
-	for _, l := range inherited {
-		if l == nil {
-			return open, errors.New("inherited sockets: one is no listening stream socket")
-		}
-		open = append(open, l)
-	}
-	if len(open) > 0 {
-		return open, nil
-	}
 	if s.Listen.TCP != "" {
 		l, err := listenTCP(ctx, s.Listen.TCP, secure)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			err = fmt.Errorf("%w: is another historyd running? --listen chooses another port", err)
+		}
+		if errors.Is(err, syscall.EAFNOSUPPORT) {
+			err = fmt.Errorf("%w: this process may open none: start historyd.socket, which opens it", err)
 		}
 		if err != nil {
 			return open, fmt.Errorf("listen.tcp: %w", err)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -30,7 +29,7 @@ import (
 // the test ends.
 func serveOn(t *testing.T, s settings) []endpoint {
 	t.Helper()
-	endpoints, err := openEndpoints(t.Context(), &s)
+	endpoints, err := openEndpoints(t.Context(), &s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,6 +80,18 @@ func dial(t *testing.T, e endpoint) net.Conn {
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
+}
+
+// mustAnswer sees that somebody serves at an endpoint.
+func mustAnswer(t *testing.T, e endpoint) {
+	t.Helper()
+	host := "localhost"
+	if _, port, err := net.SplitHostPort(e.address); err == nil {
+		host += ":" + port
+	}
+	if got, err := exchange(dial(t, e), "GET /healthz HTTP/1.1\r\nHost: "+host+"\r\n\r\n"); err != nil || got != "200 OK" {
+		t.Errorf("%s: healthz: got %q, %v", e.url(), got, err)
+	}
 }
 
 func TestIdleConnectionsGiveWay(t *testing.T) {
@@ -227,16 +238,6 @@ func TestTLSMayListenAnywhereAndAsksForACertificate(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
-	if err := askHealth(t.Context(), e); err != nil {
-		t.Errorf("the self-check has no certificate, but somebody is there: got %v", err)
-	}
-	// Nobody there is told from somebody who wants a certificate.
-	_ = e.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), longEnough)
-	defer cancel()
-	if err := askHealth(ctx, e); err == nil {
-		t.Error("the self-check of a closed listener: got no error")
-	}
 }
 
 func TestNamesAreLookedUpBeforeTheyAreListenedOn(t *testing.T) {
@@ -315,9 +316,7 @@ func TestInheritedSocketsAreServed(t *testing.T) {
 		if stdout.await("^historyd listens on "+e.url()+"$", ended) == nil {
 			t.Fatalf("it doesn't say that it listens on %s: %s%s", e.url(), stdout, stderr)
 		}
-		if err := askHealth(t.Context(), e); err != nil {
-			t.Errorf("%s: %v", e.url(), err)
-		}
+		mustAnswer(t, e)
 	}
 	if got := strings.Count(stdout.String(), "historyd listens on"); got != 2 {
 		t.Errorf("it listens on %d addresses, want the 2 inherited: %s", got, stdout)

@@ -31,9 +31,7 @@ func TestNothingRunsOnAfterTheDaemonHasStopped(t *testing.T) {
 	if found == nil {
 		t.Fatalf("it does not listen: %s", stderr)
 	}
-	if err := askHealth(ctx, endpoint{network: "tcp", address: found[1]}); err != nil {
-		t.Error(err)
-	}
+	mustAnswer(t, endpoint{network: "tcp", address: found[1]})
 	cancel()
 	if got := <-code; got != exitDone {
 		t.Errorf("exit code %d, want %d: %s", got, exitDone, stderr)
