@@ -41,7 +41,7 @@ func addClientFlags(cmd *cobra.Command) {
 // newClient finds the daemon and the token, from the flags, the environment and the
 // configuration.
 func newClient(cmd *cobra.Command) (*client, error) {
-	s, err := loadFor(cmd)
+	s, err := loadElsewhere(cmd)
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,10 @@ type sources struct {
 	system string            // instead of file, when it is there
 	env    []string          // as os.Environ
 	flags  map[string]string // by path of the key: the flags given
+
+	// elsewhere is for a command that is not about the daemon's own process: the
+	// files that only the daemon reads need not be there, nor be readable.
+	elsewhere bool
 }
 
 // settings is a configuration and where each of its values came from.
@@ -32,6 +36,9 @@ type settings struct {
 	from  map[string]string // by path: "default", "file …", "env …", "flag …"
 	file  string            // that was given with --config, if one was
 	doubt []string          // paths whose value is not what was meant; an empty one is all of them
+
+	elsewhere   bool   // as in sources
+	credentials string // the directory of them; empty without one
 }
 
 // inDoubt reports whether something at a path, above it or below it was not
@@ -62,7 +69,7 @@ var flagNames = map[string]string{
 // load returns the settings, checked and with their paths made absolute. An
 // error holds all that is wrong.
 func load(src sources) (settings, error) {
-	s := settings{from: map[string]string{}, file: src.file}
+	s := settings{from: map[string]string{}, file: src.file, elsewhere: src.elsewhere}
 	// Viper is used for laying one source over the other and no more. It would
 	// take keys in any case and values of any type, so what comes in is checked
 	// before it gets there.
@@ -223,24 +230,27 @@ func (s *settings) resolve(environ []string) problems {
 		s.DataDir = dir
 		s.from["data_dir"] = "default, from " + from
 	}
-	for _, path := range []*string{
-		&s.DataDir, &s.CallersFile, &s.Listen.Unix, &s.TLS.Cert, &s.TLS.Key, &s.TLS.ClientCA,
-		&s.Compaction.Model.APIKeyFile,
-	} {
-		if *path == "" {
-			continue
-		}
-		abs, err := filepath.Abs(*path)
-		if err != nil {
-			return problems{{text: err.Error()}}
-		}
-		*path = abs
+	if dir := lookUp(environ, credentialsVariable); dir != "" {
+		s.credentials = filepath.Clean(dir)
+	}
+	if bad := s.absolute(); bad != nil {
+		return bad
 	}
 	if s.CallersFile == "" {
 		s.CallersFile = filepath.Join(s.DataDir, "callers.json")
 		s.from["callers_file"] = "default, in data_dir"
 	}
 	return nil
+}
+
+// lookUp returns a variable's value in an environment, "" without one.
+func lookUp(environ []string, name string) (value string) {
+	for _, entry := range environ {
+		if key, text, _ := strings.Cut(entry, "="); key == name {
+			value = text
+		}
+	}
+	return value
 }
 
 // stateDir returns where state belongs and the variable that says so.

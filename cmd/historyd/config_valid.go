@@ -5,7 +5,6 @@ import (
 	"math"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -82,10 +81,7 @@ func (s *settings) checkTLS(wrong func(key, format string, args ...any)) {
 	for _, f := range []struct{ key, name string }{
 		{"tls.cert", s.TLS.Cert}, {"tls.key", s.TLS.Key}, {"tls.client_ca", s.TLS.ClientCA},
 	} {
-		if f.name == "" {
-			continue
-		}
-		if _, err := os.Stat(f.name); err != nil {
+		if err := s.lookAt(f.name); err != nil {
 			wrong(f.key, "%v", err)
 		}
 	}
@@ -108,10 +104,8 @@ func (s *settings) checkModel(wrong func(key, format string, args ...any)) {
 	if asked && c.MaxSummaryChars >= 500 && c.MaxSummaryChars < compaction.MinModelChars {
 		wrong("compaction.max_summary_chars", "want %d at least with a model, got %d", compaction.MinModelChars, c.MaxSummaryChars)
 	}
-	if f := c.Model.APIKeyFile; f != "" {
-		if _, err := os.Stat(f); err != nil {
-			wrong("compaction.model.api_key_file", "%v", err)
-		}
+	if err := s.lookAt(c.Model.APIKeyFile); err != nil {
+		wrong("compaction.model.api_key_file", "%v", err)
 	}
 	if t := time.Duration(c.Model.Timeout); (t < time.Second || t > time.Hour) && !s.inDoubt("compaction.model.timeout") {
 		wrong("compaction.model.timeout", "want 1s to 1h, got %v", c.Model.Timeout)

@@ -158,7 +158,7 @@ func (d *daemon) openStore(reg prometheus.Registerer) (err error) {
 }
 
 func (d *daemon) openCallers() (*identity.File, error) {
-	fsys, file, err := openCallersAt(d.settings.CallersFile)
+	fsys, file, err := openCallersAt(d.settings.CallersFile, d.settings.credentials)
 	if err != nil {
 		return nil, err
 	}

@@ -112,9 +112,14 @@ func makeDir(dir string) error {
 }
 
 // openCallersAt returns the callers file of a path, and the FS it is in: that of
-// the data directory or one of its own. The caller closes the FS.
-func openCallersAt(name string) (durable.FS, *identity.File, error) {
-	fsys, err := durable.OpenAny(filepath.Dir(name))
+// the data directory or one of its own, which may be that of the credentials. The
+// caller closes the FS.
+func openCallersAt(name, credentials string) (durable.FS, *identity.File, error) {
+	open := durable.OpenAny
+	if filepath.Dir(name) == credentials {
+		open = durable.OpenCredentials
+	}
+	fsys, err := open(filepath.Dir(name))
 	if err != nil {
 		return nil, nil, fmt.Errorf("callers_file: %w", err)
 	}
@@ -124,9 +129,13 @@ func openCallersAt(name string) (durable.FS, *identity.File, error) {
 // openCallersFile finds the callers file for "token". Making a token makes the
 // directory when it is missing; nothing else does.
 func openCallersFile(cmd *cobra.Command) (durable.FS, *identity.File, error) {
-	s, err := loadFor(cmd)
+	s, err := loadElsewhere(cmd)
 	if err != nil {
 		return nil, nil, err
+	}
+	if name, ok := credential(s.CallersFile); ok {
+		return nil, nil, fmt.Errorf("callers_file is the credential %s of the service: change what it is made from, such as "+
+			"HISTORYD_CALLERS_FILE=/etc/credstore/historyd.%s, and restart the service", name, name)
 	}
 	inData, create := filepath.Dir(s.CallersFile) == s.DataDir, cmd.Name() == "create"
 	if inData {
@@ -145,5 +154,5 @@ func openCallersFile(cmd *cobra.Command) (durable.FS, *identity.File, error) {
 		}
 		return fsys, identity.OpenFile(fsys, filepath.Base(s.CallersFile)), nil
 	}
-	return openCallersAt(s.CallersFile)
+	return openCallersAt(s.CallersFile, "")
 }

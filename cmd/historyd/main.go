@@ -185,8 +185,14 @@ func addFlags(f *pflag.FlagSet, paths ...string) {
 
 // loadFor returns the settings for a command, from all sources. What is wrong
 // with a flag is a usage error.
-func loadFor(cmd *cobra.Command) (settings, error) {
-	src := sources{system: systemConfig, env: os.Environ(), flags: map[string]string{}}
+func loadFor(cmd *cobra.Command) (settings, error) { return loadAs(cmd, false) }
+
+// loadElsewhere is loadFor for a command that is not about the process of the
+// daemon; see sources.
+func loadElsewhere(cmd *cobra.Command) (settings, error) { return loadAs(cmd, true) }
+
+func loadAs(cmd *cobra.Command, elsewhere bool) (settings, error) {
+	src := sources{system: systemConfig, env: os.Environ(), flags: map[string]string{}, elsewhere: elsewhere}
 	src.file = cmd.Flag("config").Value.String()
 	if cmd.Flag("config").Changed && src.file == "" {
 		return settings{}, usageError{errors.New("--config needs a file")}

@@ -51,7 +51,13 @@ func (s *settings) checkRecall() (bad problems) {
 		return bad
 	}
 	// Nothing is connected to, and nothing is registered.
-	r, err := recall.New(s.recallOptions())
+	o := s.recallOptions()
+	for i := range o.MCP {
+		if _, ok := credential(o.MCP[i].TokenFile); ok || s.elsewhere {
+			o.MCP[i].TokenFile = "" // that can't be read here
+		}
+	}
+	r, err := recall.New(o)
 	if err != nil {
 		key, text, found := strings.Cut(err.Error(), ": ")
 		if !found {

@@ -47,6 +47,9 @@ func newServeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := s.needCredentials(); err != nil {
+				return err
+			}
 			reread := func() (settings, error) { return loadFor(cmd) }
 			// A hang-up must not end a daemon that is still starting, nor should
 			// a reader of our output that goes away.

@@ -44,10 +44,22 @@ func OpenAny(dir string) (FS, error) {
 	return d, nil
 }
 
+// OpenCredentials is OpenAny for a directory in which a service manager has put files for us to read. They may be
+// root's, too, and be open to a group: where they lie the mode of the group is that of the list of those who may read.
+func OpenCredentials(dir string) (FS, error) {
+	d, err := openRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	d.accept = acceptCredential
+	return d, nil
+}
+
 // disk is a directory of the disk. The descriptor in root is the only thing it has; conn keeps it open while in use.
 type disk struct {
-	root *os.File
-	conn syscall.RawConn
+	root   *os.File
+	conn   syscall.RawConn
+	accept func(fd int) error // what may be opened
 }
 
 func openRoot(dir string) (*disk, error) {
@@ -61,7 +73,7 @@ func openRoot(dir string) (*disk, error) {
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
-	return &disk{root, conn}, nil
+	return &disk{root, conn, accept}, nil
 }
 
 func (d *disk) Close() error { return d.root.Close() }
@@ -159,7 +171,7 @@ func (d *disk) Open(name string, write bool) (File, error) {
 		if err != nil {
 			return err
 		}
-		if err := accept(fd); err != nil {
+		if err := d.accept(fd); err != nil {
 			_ = unix.Close(fd)
 			return err
 		}
@@ -365,6 +377,24 @@ func accept(fd int) error {
 		return fmt.Errorf("%w: not a regular file", ErrUnsafe)
 	}
 	return private(&st)
+}
+
+// acceptCredential refuses an open file that is not regular, is neither ours nor root's, that a group may write to, or
+// that is open to all.
+func acceptCredential(fd int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return fmt.Errorf("%w: not a regular file", ErrUnsafe)
+	case st.Uid != 0 && int(st.Uid) != os.Geteuid():
+		return fmt.Errorf("%w: it belongs to uid %d, neither root nor uid %d", ErrUnsafe, st.Uid, os.Geteuid())
+	case st.Mode&0o037 != 0:
+		return fmt.Errorf("%w: mode %04o lets others in", ErrUnsafe, st.Mode&0o777)
+	}
+	return nil
 }
 
 // private refuses another owner and a mode that lets group or world in.

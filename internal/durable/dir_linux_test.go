@@ -251,3 +251,48 @@ func TestADirectoryThatMovedIsStillTheRoot(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestCredentialsMayBeReadByAGroupAndNoMore(t *testing.T) {
+	dir := t.TempDir()
+	fsys, err := durable.OpenCredentials(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fsys.Close()
+	for _, tt := range []struct {
+		mode os.FileMode
+		ok   bool
+	}{
+		{0o400, true}, {0o440, true}, {0o600, true}, {0o640, true},
+		{0o444, false}, {0o660, false}, {0o620, false}, {0o604, false}, {0o602, false}, {0o650, false},
+	} {
+		name := filepath.Join(dir, "c")
+		if err := errors.Join(os.WriteFile(name, []byte("x"), 0o600), os.Chmod(name, tt.mode)); err != nil {
+			t.Fatal(err)
+		}
+		f, err := fsys.Open("c", false)
+		if (err == nil) != tt.ok || err != nil && !errors.Is(err, durable.ErrUnsafe) {
+			t.Errorf("mode %04o: got %v, want ok %v", tt.mode, err, tt.ok)
+		}
+		if err == nil {
+			_ = f.Close()
+		}
+		_ = os.Remove(name)
+	}
+	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "l")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fsys.Open("l", false); !errors.Is(err, durable.ErrUnsafe) {
+		t.Errorf("a link: got %v", err)
+	}
+	if os.Geteuid() != 0 {
+		return
+	}
+	name := filepath.Join(dir, "o")
+	if err := errors.Join(os.WriteFile(name, nil, 0o400), os.Chown(name, 4478, 4478)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fsys.Open("o", false); !errors.Is(err, durable.ErrUnsafe) {
+		t.Errorf("another user's: got %v", err)
+	}
+}

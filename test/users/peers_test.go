@@ -1,6 +1,7 @@
 package users
 
 import (
+	"encoding/binary"
 	"errors"
 	"io/fs"
 	"net"
@@ -179,4 +180,56 @@ func TestASocketIsNotGivenToAGroupThatTheDaemonIsNotIn(t *testing.T) {
 	if _, err := os.Lstat(h.socket); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the socket is there: %v", err)
 	}
+}
+
+// systemd leaves credentials to root where a list of those who may read can be kept with them, and gives them to the
+// daemon's user elsewhere.
+func TestTheCallersMayBeACredential(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		place func(name string) error
+		ok    bool
+	}{
+		{"the daemon's", func(name string) error { return os.Chown(name, owner, owner) }, true},
+		{"root's, that the daemon may read", func(name string) error { return letRead(name, owner) }, true},
+		{"root's, that all may read", func(name string) error { return os.Chmod(name, 0o444) }, false},
+		{"somebody else's", func(name string) error { return errors.Join(os.Chown(name, ann, owner), os.Chmod(name, 0o440)) }, false},
+	} {
+		h := newHome(t)
+		token := h.token("ann")
+		secrets := filepath.Join(h.root, "secrets")
+		callers := filepath.Join(secrets, "callers")
+		if err := errors.Join(os.Mkdir(secrets, 0o755), os.Rename(filepath.Join(h.data, "callers.json"), callers),
+			os.Chown(callers, 0, 0), os.Chmod(callers, 0o400), tt.place(callers)); err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		env := []string{"CREDENTIALS_DIRECTORY=" + secrets, "HISTORYD_CALLERS_FILE=$CREDENTIALS_DIRECTORY/callers", "HISTORYD_LISTEN_UNIX_MODE=0666"}
+		if tt.ok {
+			h.serve(env...)
+			if got, want := whoami(t, h.mustDial(eve), "Authorization: Bearer "+token), caller("ann"); got != want {
+				t.Errorf("%s: got %s, want %s", tt.name, got, want)
+			}
+			continue
+		}
+		cmd := h.command(owner, "serve", "--data-dir", h.data, "--listen", "", "--socket", h.socket)
+		cmd.Env = append(cmd.Env, env...)
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "open callers") {
+			t.Errorf("%s: got %v, want it refused: %s", tt.name, err, out)
+		}
+	}
+}
+
+// letRead puts a user on the list of those who may read a file of root's.
+func letRead(name string, uid int) error {
+	const me, user, group, mask, others, nobody = 1, 2, 4, 16, 32, 1<<32 - 1
+	list := binary.LittleEndian.AppendUint32(nil, 2)
+	for _, e := range []struct {
+		tag, perm uint16
+		id        uint32
+	}{{me, 4, nobody}, {user, 4, uint32(uid)}, {group, 0, nobody}, {mask, 4, nobody}, {others, 0, nobody}} {
+		list = binary.LittleEndian.AppendUint16(list, e.tag)
+		list = binary.LittleEndian.AppendUint16(list, e.perm)
+		list = binary.LittleEndian.AppendUint32(list, e.id)
+	}
+	return syscall.Setxattr(name, "system.posix_acl_access", list, 0)
 }

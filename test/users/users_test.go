@@ -6,6 +6,7 @@ package users
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -107,9 +108,11 @@ func newHome(t *testing.T) *home {
 	return h
 }
 
-// command is a run of the program as a user, with a home that holds nothing.
+// command is a run of the program as a user, with a home that holds nothing. It is ended after a while.
 func (h *home) command(uid int, args ...string) *exec.Cmd {
-	cmd := exec.Command(h.program, args...)
+	ctx, cancel := context.WithTimeout(h.t.Context(), 20*time.Second)
+	h.t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, h.program, args...)
 	cmd.Dir = h.root
 	cmd.Env = []string{"HOME=" + filepath.Join(h.root, "home"), "PATH=/usr/bin:/bin"}
 	if uid != 0 {
