@@ -62,6 +62,9 @@ func newServeCommand() *cobra.Command {
 				return err
 			}
 			d.reread = reread
+			if os.Getenv("INVOCATION_ID") != "" {
+				operator = "" // a unit of systemd: nobody reads along who could paste a line
+			}
 			if err := d.announce(cmd.OutOrStdout(), operator); err != nil {
 				d.log.Warn("address not printed", "error", err)
 			}
