@@ -83,6 +83,9 @@ func (r *responsesRender) answerOf(m *history.Message, call int, results []histo
 // answers writes the results of a tool message.
 func (r *responsesRender) answers(m *history.Message) {
 	r.forget()
+	if r.parting.thinks = false; !m.Synthetic {
+		r.parting.answered = m.Seq
+	}
 	for i := range m.Content {
 		b := &m.Content[i]
 		if b.Type != history.ToolResult {
@@ -155,11 +158,11 @@ func (r *responsesRender) doing(m *history.Message, i int, do *doing, result *hi
 			return false
 		}
 	case "local_shell_call":
-		if textOf(b.Arguments, "type") != "exec" || !stringList(b.Arguments, "command") || !stringMap(b.Arguments, "env") || !r.take(id, "lsh_") {
+		if textOf(b.Arguments, "type") != "exec" || !stringList(b.Arguments, "command") || !stringMap(b.Arguments, "env") || r.parting.parted || !r.take(id, "lsh_") {
 			return false
 		}
 	case "computer_call":
-		if !wholeActions(b) || !r.take(id, "cu_") {
+		if !wholeActions(b) || r.parting.parted || !r.take(id, "cu_") {
 			return false
 		}
 	}
@@ -356,7 +359,7 @@ var hostedForms = map[string]hostedForm{
 func (r *responsesRender) hosted(m *history.Message, b *history.Block) {
 	kind := textOf(b.Opaque, "type")
 	form, known := hostedForms[kind]
-	if !known || m.Role != history.Assistant || !r.target.made(m) || !r.whole(b, form) {
+	if !known || m.Role != history.Assistant || !r.target.made(m) || r.parting.parted && form.prefix != "" || !r.whole(b, form) {
 		r.report.WithheldOpaque++
 		r.forget()
 		return

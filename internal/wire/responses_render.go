@@ -12,7 +12,8 @@ import (
 
 // What is rendered stands for itself: with store false the provider has kept nothing
 // that an id could name. So an item has an id only where the type demands it, and
-// reasoning goes only with its encrypted content, and right before what it led to.
+// reasoning goes only with its encrypted content, and right before what it led to. The
+// provider knows an item by its id, and refuses it without the reasoning that led to it.
 
 const asciiSigns = " !\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyz{|}~"
 
@@ -31,10 +32,29 @@ type responsesRender struct {
 	media  media
 
 	waiting []*history.Block       // reasoning that goes before the next item of its answer
+	parting parting                // what of it is withheld
 	ids     map[string]bool        // of items written or waiting: none may be there twice
 	open    map[string][]openCall  // calls of the message before that wait for their results, by id
 	results map[int]*history.Block // of the message that is written, by the place of the call; nil until asked for
 	tools   map[string]bool        // types of the request's tools, and namespace/name of functions; nil until asked for
+}
+
+// A parting tells whether the reasoning that led to what follows is withheld.
+type parting struct {
+	parted bool
+	thinks bool // the block before was reasoning
+
+	// Numbers in the record of the last message with reasoning, and of the last result
+	// after that: a result that was moved parts no answer.
+	reasoned, answered int64
+}
+
+// spoke takes in that somebody speaks. A person, or a result that was there before, ends
+// the answer that the reasoning was of.
+func (p *parting) spoke(m *history.Message) {
+	if m.Role != history.Assistant && !m.Synthetic || p.reasoned < p.answered && p.answered < m.Seq {
+		p.parted, p.answered = false, 0
+	}
 }
 
 // An openCall waits for its result, which takes the form of the call.
@@ -112,8 +132,12 @@ func (r *responsesRender) said(m *history.Message, results []history.Message) {
 	if m.Role != history.Assistant {
 		r.forget()
 	}
+	r.parting.spoke(m)
 	for i := 0; i < len(m.Content); i++ {
 		b := &m.Content[i]
+		if b.Type != history.ThinkingBlock {
+			r.parting.thinks = false
+		}
 		switch {
 		case b.Type == history.ThinkingBlock:
 			r.thought(m, b)
@@ -123,7 +147,7 @@ func (r *responsesRender) said(m *history.Message, results []history.Message) {
 			// Results stand in tool messages.
 		case isItem(b):
 			r.hosted(m, b)
-		case m.Role == history.Assistant && r.media[b] && r.take(textOf(b.Extra, "id"), "ig_"):
+		case m.Role == history.Assistant && r.media[b] && !r.parting.parted && r.take(textOf(b.Extra, "id"), "ig_"):
 			r.drawn(m, b)
 		default:
 			from := i
@@ -142,8 +166,14 @@ func (r *responsesRender) sameMessage(m *history.Message, b *history.Block) bool
 
 // thought keeps reasoning until what it led to is written.
 func (r *responsesRender) thought(m *history.Message, b *history.Block) {
+	p := &r.parting
+	if !p.thinks {
+		p.thinks, p.parted = true, false
+	}
+	p.reasoned = m.Seq
 	id := textOf(b.Extra, "id")
 	if b.Encrypted == "" || m.Role != history.Assistant || !r.target.made(m) || !r.take(id, "rs_") {
+		p.parted = true
 		r.report.WithheldThinking++
 		return
 	}
@@ -164,6 +194,7 @@ func (r *responsesRender) take(id, prefix string) bool {
 
 // forget withholds reasoning whose item is not there.
 func (r *responsesRender) forget() {
+	r.parting.parted = r.parting.parted || len(r.waiting) > 0
 	r.report.WithheldThinking += int64(len(r.waiting))
 	r.waiting = r.waiting[:0]
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"historyd/internal/history"
+	"historyd/test/judge"
 )
 
 // shownResponses renders items of Responses as they come back to their model.
@@ -16,13 +17,60 @@ func shownResponses(t *testing.T, items string, s Show) Shown {
 	t.Helper()
 	msgs := decodeAppend(t, Responses, "["+items+"]")
 	for i := range msgs {
+		msgs[i].Seq = int64(i + 1)
 		if msgs[i].Role == history.Assistant {
 			msgs[i].Model = "m1"
 		}
 	}
 	out := responsesShown(t, msgs, s)
 	judgeResponses(t, out)
+	for _, why := range judge.Parted([]byte("["+items+"]"), []byte("["+string(out.Messages)+"]")) {
+		t.Errorf("refused: %s\n%s\n%s", why, items, out.Messages)
+	}
 	return out
+}
+
+func TestItemsGoWithTheReasoningThatLedToThem(t *testing.T) {
+	const (
+		user   = `{"type":"message","role":"user","content":"x"}`
+		say    = `{"type":"message","role":"assistant","content":"y"}`
+		call   = `{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}`
+		result = `{"type":"function_call_output","call_id":"c","output":"r"}`
+		rs     = `{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"e"}`
+		stored = `{"type":"reasoning","id":"rs_2","summary":[]}`
+		search = `{"type":"web_search_call","id":"ws_1","status":"completed","action":{"type":"search","query":"q"}}`
+		drawn  = `{"type":"image_generation_call","id":"ig_1","status":"completed","result":"iVBORw0KGgo="}`
+		torn   = `{"type":"code_interpreter_call","id":"ci_1","status":"completed","container_id":"x","code":"1","outputs":null}`
+		shell  = `{"type":"local_shell_call","id":"lsh_1","call_id":"lsh_1","status":"completed","action":{"type":"exec","command":["ls"],"env":{}}}`
+		ran    = `{"type":"local_shell_call_output","id":"lsh_1","output":"r"}`
+		image  = `{"type":"message","role":"assistant","content":"[image: not shown here]"}`
+	)
+	for _, tt := range []struct{ name, in, want, report string }{
+		{"a search", stored + "," + search + "," + say, say, `,"withheld_thinking":1,"withheld_opaque":1`},
+		{"a search with its reasoning", rs + "," + search + "," + say, rs + "," + search + "," + say, ""},
+		{"a search of one of two", stored + "," + rs + "," + search + "," + say, say, `,"withheld_thinking":2,"withheld_opaque":1`},
+		{"a search of later reasoning", stored + "," + say + "," + rs + "," + search, say + "," + rs + "," + search, `,"withheld_thinking":1`},
+		{"behind another item", stored + "," + say + "," + search, say, `,"withheld_thinking":1,"withheld_opaque":1`},
+		{"behind an item that is withheld", rs + "," + torn + "," + search + "," + say, say, `,"withheld_thinking":1,"withheld_opaque":2`},
+		{"an image", stored + "," + drawn, image, `,"withheld_thinking":1,"dropped_media":1`},
+		{"an image behind an item that is withheld", rs + "," + torn + "," + drawn, image, `,"withheld_thinking":1,"withheld_opaque":1,"dropped_media":1`},
+		{"a shell of the client's", stored + "," + shell + "," + ran,
+			`{"type":"function_call","call_id":"lsh_1","name":"local_shell","arguments":"{\"type\":\"exec\",\"command\":[\"ls\"],\"env\":{}}"},{"type":"function_call_output","call_id":"lsh_1","output":"r"}`, `,"withheld_thinking":1`},
+		{"after the user spoke", stored + "," + user + "," + search, user + "," + search, `,"withheld_thinking":1`},
+		{"after a result", stored + "," + call + "," + result + "," + search, call + "," + result + "," + search, `,"withheld_thinking":1`},
+		{"before a result that is moved", stored + "," + call + "," + search + "," + result, call + "," + result, `,"withheld_thinking":1,"withheld_opaque":1`},
+		{"after a result from before the call", result + "," + stored + "," + call + "," + search, call + "," + result, `,"withheld_thinking":1,"withheld_opaque":1`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			out := shownResponses(t, tt.in, Show{Tools: []byte(everyTool)})
+			if got := string(out.Messages); got != tt.want {
+				t.Errorf("%s\n got %s\nwant %s", tt.in, got, tt.want)
+			}
+			if report := string(out.Report.AppendMembers(nil)); report != tt.report {
+				t.Errorf("report %s, want %s", report, tt.report)
+			}
+		})
+	}
 }
 
 // Each row is something for which the provider refuses a request, or forgets what was said.

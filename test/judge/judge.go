@@ -6,9 +6,9 @@
 // an empty list passes, and what a provider takes only at the end of a request does
 // not.
 //
-// Not judged is what only the provider knows: whether a signature is genuine, whether
-// an item was made together with reasoning that is missing, what a file id names, how
-// many pixels an image has.
+// Not judged is what only the provider knows: whether a signature is genuine, what a file
+// id names, how many pixels an image has. Parted judges, of what the provider made, whether
+// all of it that it wants together is there.
 package judge
 
 import (

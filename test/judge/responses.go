@@ -2,6 +2,7 @@ package judge
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -32,6 +33,44 @@ func responses(c *checker, messages, system, tools *value) {
 	}
 	c.followed(messages.children)
 	c.paired(messages.children)
+}
+
+// Parted returns why the provider would refuse items of the Responses API that it made
+// itself: one that it knows by its id is refused without the reasoning that led to it.
+// made are the items as it gave them, messages those of a request.
+func Parted(made, messages []byte) []string {
+	c := &checker{}
+	given, sent := new(checker).parse("made", made), c.parse("messages", messages)
+	if given == nil || sent == nil {
+		return append(c.complaints, "messages is missing.")
+	}
+	there := map[string]*value{}
+	for _, item := range sent.children {
+		if id := item.str("id"); id != "" {
+			there[id] = item
+		}
+	}
+	thinking, missing := false, ""
+	for _, item := range given.children {
+		id := item.str("id")
+		switch {
+		case item.str("type") == "reasoning":
+			if !thinking {
+				missing = ""
+			}
+			thinking = true
+			if there[id] == nil {
+				missing = strconv.Quote(id)
+			}
+			continue
+		case !generated(item):
+			missing = ""
+		case missing != "" && there[id] != nil:
+			c.complain(there[id], "was provided without its required 'reasoning' item: %s", missing)
+		}
+		thinking = false
+	}
+	return c.complaints
 }
 
 // followed holds reasoning to what it led to.

@@ -5,6 +5,36 @@ import (
 	"testing"
 )
 
+func TestReasoningAndWhatItLedToGoTogether(t *testing.T) {
+	const (
+		rs  = `{"type":"reasoning","id":"rs_N","summary":[]}`
+		ws  = `{"type":"web_search_call","id":"ws_N","action":{}}`
+		fc  = `{"type":"function_call","id":"fc_N","call_id":"c","name":"f","arguments":"{}"}`
+		out = `{"type":"function_call_output","call_id":"c","output":"x"}`
+		msg = `{"type":"message","id":"msg_N","role":"assistant","content":[]}`
+		own = `{"role":"user","content":"x"}`
+	)
+	n := func(item, number string) string { return strings.ReplaceAll(item, "N", number) }
+	for _, tt := range []struct{ name, made, sent, want string }{
+		{"together", rs + "," + ws, rs + "," + ws, ""},
+		{"without its reasoning", rs + "," + ws, ws, `messages[0] was provided without its required 'reasoning' item: "rs_N".`},
+		{"without its id", rs + "," + fc + "," + out, strings.Replace(fc, `"id":"fc_N",`, "", 1) + "," + out, ""},
+		{"behind an item of the same reasoning", rs + "," + fc + "," + ws, ws, `without its required 'reasoning' item: "rs_N"`},
+		{"of later reasoning", n(rs, "1") + "," + fc + "," + n(rs, "2") + "," + ws, n(rs, "2") + "," + ws, ""},
+		{"of two, one of them missing", n(rs, "1") + "," + n(rs, "2") + "," + ws, n(rs, "2") + "," + ws, `"rs_1"`},
+		{"after somebody spoke", rs + "," + own + "," + ws, ws, ""},
+		{"after a result", rs + "," + fc + "," + out + "," + msg, msg, ""},
+		{"of no reasoning", msg + "," + ws, ws, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := Parted([]byte("["+tt.made+"]"), []byte("["+tt.sent+"]"))
+			if tt.want == "" && len(got) > 0 || tt.want != "" && (len(got) != 1 || !strings.Contains(got[0], tt.want)) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
 func TestResponses(t *testing.T) {
 	const (
 		call      = `{"type":"function_call","id":"fc_1","call_id":"c","name":"f","arguments":"{}","status":"completed"}`

@@ -150,6 +150,8 @@ var foreign = map[wire.Format][]string{
 		`{"type":"reasoning","id":"rs_N","summary":[]},{"type":"function_call","id":"fc_N","call_id":"r_N","name":"look","arguments":"{}"},{"type":"function_call_output","call_id":"r_N","output":"seen"}`,
 		`{"type":"reasoning","id":"rs_N","summary":[],"encrypted_content":"gAAA"}`,
 		`{"type":"reasoning","id":"rs_N","summary":[]},{"type":"web_search_call","id":"ws_N","status":"completed","action":{"type":"search","query":"q"}},{"type":"message","id":"msg_N","role":"assistant","status":"incomplete","content":[{"type":"refusal","refusal":"TEXT"}]}`,
+		`{"type":"reasoning","id":"rs_N","summary":[],"encrypted_content":"gAAA"},{"type":"code_interpreter_call","id":"ci_N","status":"completed","container_id":"x","code":"1","outputs":null},{"type":"web_search_call","id":"ws_N","status":"completed","action":{"type":"search","query":"q"}},{"type":"image_generation_call","id":"ig_N","status":"completed","result":"iVBORw0KGgo="}`,
+		`{"type":"reasoning","id":"rs_N","summary":[],"encrypted_content":"gAAA"},{"type":"image_generation_call","id":"ig_N","status":"completed","result":"iVBORw0KGgo="},{"type":"mcp_call","id":"mcp_N","server_label":"s","name":"n","arguments":"{}","output":"x"}`,
 		`{"role":"user","content":[{"type":"input_text","text":"TEXT"},{"type":"input_image","detail":"auto","image_url":"https://example.org/a.png"}]}`,
 		`{"type":"custom_tool_call","call_id":"r_N","name":"run_text","input":"free text"}`,
 		`{"type":"compaction","id":"cmp_N","encrypted_content":"gAAA"}`,

@@ -151,6 +151,16 @@ func Make(f wire.Format, msgs []history.Message, a Asked) (Request, error) {
 	return r, nil
 }
 
+// Items are what Responses made of a record, with all their ids.
+func Items(msgs []history.Message) []byte {
+	e := wire.NewExporter(wire.Responses)
+	items := []byte{'['}
+	for i := range msgs {
+		items = e.Append(items, &msgs[i])
+	}
+	return append(e.End(items), ']')
+}
+
 // list puts the brackets around elements.
 func list(elements []byte) []byte {
 	return append(append([]byte{'['}, elements...), ']')

@@ -222,6 +222,9 @@ func TestEveryKindOfMessageIsReplayed(t *testing.T) {
 					for cut := 1; cut <= len(msgs); cut++ {
 						for _, model := range []string{"", "another-model"} {
 							r, problems := sent(f, msgs[:cut], replay.Asked{Model: model})
+							if f == wire.Responses {
+								problems = append(problems, judge.Parted(replay.Items(msgs[:cut]), r.Messages)...)
+							}
 							if len(problems) > 0 {
 								t.Errorf("%s as %s, cut at %d, model %q: %s\n%s", name, f, cut, model, strings.Join(problems, "\n"), clip(r.Messages))
 							}
@@ -451,11 +454,8 @@ func told(r replay.Request) []string {
 	if r.Shown.Report.DroppedMedia < int64(pictures) {
 		out = append(out, fmt.Sprintf("%d images are told as dropped, want at least %d", r.Shown.Report.DroppedMedia, pictures))
 	}
-	for _, id := range madeTogether.FindAllSubmatch(r.Messages, -1) {
-		reasoning := `"rs_` + string(id[1]) + `"`
-		if inRecord(r.Window, reasoning) && !bytes.Contains(r.Messages, []byte(reasoning)) {
-			out = append(out, string(id[0])+" was provided without its required 'reasoning' item")
-		}
+	if r.Format == wire.Responses {
+		out = append(out, judge.Parted(replay.Items(r.Window), r.Messages)...)
 	}
 	for declared, original := range r.Shown.Names {
 		if !bytes.Contains(r.Tools, []byte(`"`+declared+`"`)) {
@@ -464,9 +464,6 @@ func told(r replay.Request) []string {
 	}
 	return out
 }
-
-// madeTogether are ids of items that the generator makes with reasoning of that number.
-var madeTogether = regexp.MustCompile(`"id":"(?:fc|msg)_(\d+)"`)
 
 // inRecord reports whether the record has some text in any of its messages.
 func inRecord(msgs []history.Message, text string) bool {
