@@ -15,9 +15,9 @@ func TestImagesOverTheLimitsGiveWay(t *testing.T) {
 		sizes   []int // of images, the oldest first
 		dropped []int // places of those that are to be gone
 	}{
-		{"too many", make([]int, 110), upTo(0, 10)},
+		{"too many", make([]int, 110), upTo(0, 21)}, // down to four fifths of 100, and nine more
 		{"too large", []int{10, 6 << 20, 10}, upTo(1, 2)},
-		{"too much in all", []int{10, 3_600_000, 3_600_000, 3_600_000, 3_600_000, 3_600_000}, upTo(0, 2)},
+		{"too much in all", []int{10, 3_600_000, 3_600_000, 3_600_000, 3_600_000, 3_600_000}, upTo(0, 3)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if raced && tt.name != "too many" {
