@@ -262,6 +262,29 @@ func TestLongInputIsSplitInOrder(t *testing.T) {
 	}
 }
 
+// An attempt that a fold has overtaken tells no further part, and the next one begins anew.
+func TestAFoldEndsTheAttemptBeforeIt(t *testing.T) {
+	t.Parallel()
+	m, asked, let := held(t)
+	d, c := newSummarised(t, m, "HISTORYD_COMPACTION_MODEL_MAX_INPUT_TOKENS=1000")
+	d.begin()
+	long := func() {
+		c.do(201, "POST", "/v1/conversations/main/turns", said(t, strings.Repeat("much is said at length here. ", 150), "Noted."))
+	}
+	for range 4 {
+		long()
+	}
+	<-asked
+	long()
+	long()
+	let()
+	if second := <-asked; !strings.Contains(second, "(nothing yet)") {
+		t.Errorf("a part for a fold that is over:\n%s", second)
+	}
+	d.ended("stale", 1)
+	d.stop() // while the model is waited for
+}
+
 func TestSummariesStayBounded(t *testing.T) {
 	t.Parallel()
 	m := newModel(t, func(w http.ResponseWriter, c chat) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -40,6 +41,9 @@ func failings() []failing {
 		{"is nothing but thinking", always([]any{map[string]any{"type": "thinking", "thinking": "a canary"}}), "refused", 1},
 		{"is longer than its input", always(strings.Repeat("Much ado about a canary. ", 300)), "refused", 1},
 		{"is its input", func(w http.ResponseWriter, c chat) { says(w, c.said) }, "refused", 1},
+		{"is what was said", func(w http.ResponseWriter, c chat) {
+			says(w, strings.Join(regexp.MustCompile(`"[^"]+"`).FindAllString(c.said, -1), "\n"))
+		}, "refused", 1},
 		{"is the request", func(w http.ResponseWriter, c chat) { says(w, c.orders+c.said) }, "refused", 1},
 		{"is huge", func(w http.ResponseWriter, _ chat) { says(w, strings.Repeat("x", 3<<20)) }, "refused", 1},
 		{"is no JSON", func(w http.ResponseWriter, _ chat) { _, _ = io.WriteString(w, "a canary") }, "failed", 1},
