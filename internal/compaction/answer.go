@@ -98,7 +98,7 @@ func (s *Summariser) capped(text string) string {
 		end = i + utf8.RuneLen(r)
 	}
 	text = text[:end]
-	for projection.EstimateText(quoted(text)) > int64(s.endpoint.MaxInputTokens)/3 {
+	for projection.EstimateText(quoted(text)) > s.mostText() {
 		n := len(text) * 3 / 4
 		for n > 0 && !utf8.RuneStart(text[n]) {
 			n--

@@ -37,6 +37,14 @@ func (s *Summariser) room(text string) int64 {
 	return int64(s.endpoint.MaxInputTokens) - fixed
 }
 
+// leastRoom is the room whatever the summary so far is, as capped leaves it.
+func (s *Summariser) leastRoom() int64 {
+	return s.room("") - min(projection.EstimateText(strings.Repeat("x", s.textLimit)), s.mostText())
+}
+
+// mostText is how many tokens of a request the summary so far may take.
+func (s *Summariser) mostText() int64 { return int64(s.endpoint.MaxInputTokens) / 3 }
+
 func quoted(s string) string { return string(appendQuoted(nil, s, len(s)*6)) }
 
 // An input is what one request asks about.
@@ -183,7 +191,7 @@ func (s *Summariser) feed(view history.View, covered *history.Summary) (*feed, e
 		total += e.tokens()
 	}
 	var held []entry
-	skip := total - maxParts*max(0, s.room(strings.Repeat("x", s.textLimit)))*3/4
+	skip := total - maxParts*max(0, s.leastRoom())*3/4
 	if skip > 0 {
 		held = digested(covered)
 	}

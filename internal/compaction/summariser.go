@@ -268,7 +268,8 @@ func (s *Summariser) summarise(ctx context.Context, log history.Log) error {
 	}
 	defer f.close()
 	p := history.Prose{
-		Text: covered.Text, Model: s.endpoint.Name, ThroughSeq: covered.ThroughSeq, Turns: covered.Turns, Messages: covered.Messages,
+		// It may be from before a setting was lowered.
+		Text: s.capped(covered.Text), Model: s.endpoint.Name, ThroughSeq: covered.ThroughSeq, Turns: covered.Turns, Messages: covered.Messages,
 	}
 	if err := s.tell(ctx, log, state.Epoch, f, &p); err != nil {
 		return err

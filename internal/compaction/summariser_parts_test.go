@@ -98,6 +98,50 @@ func TestAModelThatTakesLessIsAskedForLess(t *testing.T) {
 	}
 }
 
+// The smallest requests tell all of it, too, also when a summary so far is from a time of larger ones.
+func TestSmallRequestsTellAll(t *testing.T) {
+	m := newModel(t, func(w http.ResponseWriter, c chat) {
+		says(w, fmt.Sprintf("Summary number %d. %s", c.number, strings.Repeat("And more words. ", 300)))
+	})
+	b := newBench(t, m.URL, nil)
+	said := func(n int) history.Message {
+		return person(fmt.Sprintf("number%d %s end%[1]d", n, strings.Repeat(fmt.Sprint("word", n, " "), 700)))
+	}
+	b.say("ann", said(0), assistant("yes"), said(1), assistant("yes"), said(2))
+	if got := b.try("ann"); got != "recorded" {
+		t.Fatalf("ended as %s: %s", got, b.logs.String())
+	}
+	if n := tokensOf(chat{said: b.state("ann").Prose.Text}); n < 1000 {
+		t.Fatalf("the first summary takes %d tokens, want more than a small request", n)
+	}
+	b.s.endpoint.MaxInputTokens = MinInputTokens
+	m.answers(func(w http.ResponseWriter, c chat) { says(w, fmt.Sprint("Summary number ", c.number, ".")) })
+	before := len(m.requests())
+	b.say("ann", assistant("yes"), said(3), assistant("yes"), said(4))
+	if got := b.try("ann"); got != "recorded" {
+		t.Fatalf("with smaller requests it ended as %s: %s", got, b.logs.String())
+	}
+	reqs := m.requests()[before:]
+	all := ""
+	for i, c := range reqs {
+		if n := tokensOf(c); n > MinInputTokens {
+			t.Errorf("request %d takes %d tokens", i, n)
+		}
+		all += c.said
+	}
+	at := 0
+	for _, w := range []string{"number2", "end2", "number3", "end3"} {
+		n := strings.Index(all[at:], w)
+		if n < 0 {
+			t.Fatalf("%s was not told, or out of order", w)
+		}
+		at += n
+	}
+	if strings.Contains(all, "digest of a longer stretch") || strings.Count(all, "word3") < 700 || !strings.Contains(reqs[0].said, "Summary number 1.") {
+		t.Errorf("%d requests, the first: %.300s", len(reqs), reqs[0].said)
+	}
+}
+
 func TestTooMuchIsToldAsItsDigestAndTheNewest(t *testing.T) {
 	m := newModel(t, always("In short."))
 	b := newBench(t, m.URL, func(o *SummariserOptions) { o.Endpoint.MaxInputTokens = 3000; o.MaxSummaryChars = 2000 })

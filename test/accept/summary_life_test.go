@@ -207,7 +207,10 @@ func TestASummaryOutlivesTheProcess(t *testing.T) {
 // What is too long for one request is told in several, in order, whatever the model takes.
 func TestLongInputIsSplitInOrder(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct{ most, takes int64 }{{4000, 4000}, {4000, 1500}} {
+	for _, tt := range []struct {
+		most, takes int64 // tokens
+		pieces      int
+	}{{4000, 4000, 3000}, {4000, 1500, 3000}, {1000, 1000, 1000}} {
 		m := newModel(t, func(w http.ResponseWriter, c chat) {
 			if n := projection.EstimateText(c.orders) + projection.EstimateText(c.said); n > tt.takes {
 				w.WriteHeader(400)
@@ -219,7 +222,7 @@ func TestLongInputIsSplitInOrder(t *testing.T) {
 		d, c := newSummarised(t, m, fmt.Sprint("HISTORYD_COMPACTION_MODEL_MAX_INPUT_TOKENS=", tt.most))
 		d.begin()
 		var huge strings.Builder
-		for i := range 3000 {
+		for i := range tt.pieces {
 			fmt.Fprintf(&huge, "piece%05d ", i)
 		}
 		c.do(201, "POST", "/v1/conversations/main/turns", said(t, "first one", "second one", huge.String(), "fourth one", "fifth one", "sixth one", "seventh one"))
