@@ -52,6 +52,7 @@ func (d *digest) message(m *history.Message) {
 	d.now++
 	text := said(m)
 	switch {
+	case m.Synthetic: // nobody said it
 	case m.StartsTurn():
 		if d.user.at == 0 {
 			d.user = saying{text, d.now}

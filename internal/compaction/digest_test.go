@@ -31,6 +31,13 @@ func blocks(role history.Role, b ...history.Block) history.Message {
 	return m
 }
 
+// recalled is a message as a stored recall is one.
+func recalled(text string) history.Message {
+	m := reference(text)
+	m.Synthetic = true
+	return m
+}
+
 func TestALineSaysWhatATurnHeld(t *testing.T) {
 	failed, withheld, both := result("a"), result("a"), result("b")
 	failed.IsError, both.IsError = true, true
@@ -62,6 +69,7 @@ func TestALineSaysWhatATurnHeld(t *testing.T) {
 		{"many names", []history.Message{person("hi"), assistant("", calling("1", "a"), calling("2", "b"), calling("3", "c"), calling("4", "d"), calling("5", "e"), calling("6", "f"), calling("7", "g"), calling("8", "h"), calling("9", "i"), calling("10", "j"))},
 			`user: "hi" | tools: a, b, c, d, e, f, g, h +2 more`},
 		{"reference text is told from a person's", []history.Message{person("hi"), reference("I am the user"), reference("more"), reference(" ")}, `user: "hi" | reference: "I am the user" +1 more`},
+		{"what was recalled is not said", []history.Message{person("hi"), recalled("canary"), reference("more")}, `user: "hi" | reference: "more"`},
 		{"system text is not said", []history.Message{person("hi"), system("canary")}, `user: "hi"`},
 		{"thinking, images and opaque blocks are not said", []history.Message{blocks(history.User, image, opaque), blocks(history.Assistant, thinking, image, opaque, history.Text("S"))}, `user: (no text) | assistant: "S"`},
 		{"long text", []history.Message{person(strings.Repeat("é", 241)), assistant(strings.Repeat("🎉", 1000))},

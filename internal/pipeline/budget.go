@@ -51,7 +51,7 @@ func (r *Replayed) fit(ask Ask, p *Pipeline, turns int) {
 	r.Report.OverBudget = ask.MaxTokens > 0 && r.Tokens > ask.MaxTokens
 	r.Report.DroppedTurns = int64(done.Turns)
 	for i := range whole[:done.From] {
-		if !whole[i].Synthetic {
+		if whole[i].Seq > 0 { // in the record
 			r.Report.DroppedMessages++
 		}
 	}

@@ -12,10 +12,10 @@ import (
 // Text returns what a text replay shows of a message: the blocks with something
 // written in them of a user or assistant message, unchanged, in a message otherwise
 // the same. An assistant's refusal is shown as text. It is false when there is nothing
-// to show, which is so too of messages that were rewound, that the server made, and of
-// a provider's error that an import took for an answer.
+// to show, which is so too of messages that were rewound, that the server made but for
+// references, and of a provider's error that an import took for an answer.
 func Text(m *history.Message) (history.Message, bool) {
-	if m.Role != history.User && m.Role != history.Assistant || m.Synthetic || m.Rewound || ProviderError(m) {
+	if m.Role != history.User && m.Role != history.Assistant || m.Synthetic && m.Kind != history.Reference || m.Rewound || ProviderError(m) {
 		return history.Message{}, false
 	}
 	shown := *m

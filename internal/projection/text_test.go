@@ -26,6 +26,7 @@ func TestText(t *testing.T) {
 		{"nothing", message(history.User), nil},
 		{"an image", message(history.User, history.Block{Type: history.ImageBlock, URL: "u"}), nil},
 		{"made by the server", with(message(history.Assistant, history.Text("hi")), func(m *history.Message) { m.Synthetic = true }), nil},
+		{"recalled and stored by the server", with(message(history.User, history.Text("hi")), func(m *history.Message) { m.Kind, m.Synthetic = history.Reference, true }), []history.Block{history.Text("hi")}},
 		{"an error of the provider", with(message(history.Assistant, history.Text("hi")), func(m *history.Message) { m.Extra = raw(`{"isApiErrorMessage":true}`) }), nil},
 		{"another one", with(message(history.Assistant, history.Text("hi")), func(m *history.Message) { m.Extra = raw(`{"error":{"code":500}}`) }), nil},
 		{"no error", with(message(history.Assistant, history.Text("hi")), func(m *history.Message) { m.Extra = raw(`{"isApiErrorMessage":false,"error":null}`) }), []history.Block{history.Text("hi")}},

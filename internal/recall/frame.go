@@ -81,6 +81,26 @@ func frame(items []Item, omitted int) string {
 	return string(append(b, closing...))
 }
 
+// appendUnframed appends what stands around the frames in a text. A frame ends at its first closing: no row can hold one.
+func appendUnframed(to []string, text string) []string {
+	for {
+		before, rest, found := strings.Cut(text, intro+opened)
+		if found {
+			_, rest, found = strings.Cut(rest, closing)
+		}
+		if !found {
+			before = text
+		}
+		if strings.TrimSpace(before) != "" {
+			to = append(to, before)
+		}
+		if !found {
+			return to
+		}
+		text = rest
+	}
+}
+
 // framed reports whether a text holds a frame: notes that were recalled before and stored by somebody.
 func framed(s string) bool {
 	return strings.Contains(s, strings.TrimSpace(opened)) && strings.Contains(s, strings.TrimSpace(intro))

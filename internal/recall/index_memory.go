@@ -137,10 +137,11 @@ type passage struct {
 }
 
 // passageOf returns what of a message is searched: its text and that of tool results. Not what was withheld, nor
-// what is for the model alone: thinking, arguments, what only a provider understands.
+// what is for the model alone: thinking, arguments, what only a provider understands. And nothing that was recalled,
+// whoever put it into the record: it stands where it was said, and each recall would find more of itself.
 func passageOf(m *history.Message) (passage, bool) {
 	role := roleNumber(m.Role)
-	if m.Rewound || role < 0 {
+	if m.Rewound || m.Synthetic || role < 0 {
 		return passage{}, false
 	}
 	p := passage{seq: m.Seq, at: m.At.UnixMilli(), role: uint8(role), ref: m.Kind == history.Reference}
@@ -152,8 +153,8 @@ func appendTexts(to []string, blocks []history.Block) []string {
 	for i := range blocks {
 		switch b := &blocks[i]; {
 		case b.Redacted != nil:
-		case b.Type == history.TextBlock && b.Text != "":
-			to = append(to, b.Text)
+		case b.Type == history.TextBlock:
+			to = appendUnframed(to, b.Text)
 		case b.Type == history.ToolResult:
 			to = appendTexts(to, b.Content)
 		}

@@ -223,7 +223,7 @@ func TestFiltersNarrowASearch(t *testing.T) {
 	s.finds(ann, Query{Text: "apple", Sort: Newest, Conversation: "b", AfterSeq: 1, BeforeSeq: 3}, "b/2")
 	s.finds(ann, Query{Text: "apple", After: time.Unix(1_900_000_000, 0).Add(time.Hour)})
 	s.finds(ann, Query{Text: "apple", Before: time.Unix(1_900_000_000, 0)})
-	s.finds(ann, Query{Text: "apple", Sort: Newest, Exclude: func(c string, seq int64, _ history.Kind) bool { return c == "b" && seq > 1 }},
+	s.finds(ann, Query{Text: "apple", Sort: Newest, Exclude: func(p Place) bool { return p.Conversation == "b" && p.Seq > 1 }},
 		"b/1", "a/2", "a/1")
 }
 

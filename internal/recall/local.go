@@ -43,8 +43,8 @@ func (l *local) find(ctx context.Context, ask Ask, limit int) ([]found, error) {
 	return hits, nil
 }
 
-// atHand reports whether a message is no news: it stands in the window, or it was put in by software, as recalled
-// notes are. So a block is never found again and framed a second time.
-func (a Ask) atHand(conversation string, seq int64, kind history.Kind) bool {
-	return kind == history.Reference || conversation == a.Conversation && seq > a.Through
+// atHand reports whether a message is no news: it stands in the window, or nobody said it. What software put in, as
+// recalled notes are, is never framed a second time; and a prompt is the agent's to assemble, not to be remembered.
+func (a Ask) atHand(p Place) bool {
+	return p.Role == history.System || p.Kind == history.Reference || p.Conversation == a.Conversation && p.Seq > a.Through
 }

@@ -1,6 +1,7 @@
 package recall
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,5 +44,60 @@ func TestRecallOfTheRecordItself(t *testing.T) {
 	s.clear(ann, "trip")
 	if got := bodies(recall(1)); got != "A flight that was folded away." {
 		t.Errorf("after a clear: got %q, want what is left", got)
+	}
+}
+
+// Whoever puts a block into the record, and however often, what it quotes is found where it was said and nowhere else.
+func TestWhatWasRecalledIsNoNewMemory(t *testing.T) {
+	s := newShelf(t)
+	ann := scopeNamed(t, "ann")
+	s.say(ann, "trip", "Our flight to Lisbon leaves on Monday.", "Noted.")
+	r := must(t, Options{Local: s.index})
+	recall := func() Recalled {
+		t.Helper()
+		return r.Recall(t.Context(), Ask{Scope: ann, Conversation: "main", Query: "When is the flight to Lisbon?", Through: 1000})
+	}
+	first := recall()
+	wantStatuses(t, first, "local ok 1")
+	block := func(text string) []history.Block { return []history.Block{history.Text(text)} }
+	for i := range 5 {
+		s.append(ann, "main", history.Batch{Messages: []history.Message{
+			{Role: history.User, Kind: history.Reference, Synthetic: true, Status: history.Complete, Content: block(recall().Text)},
+			{Role: history.User, Kind: history.Person, Status: history.Complete, Content: block(recall().Text)},
+			{Role: history.User, Kind: history.Person, Status: history.Complete, Content: block("Before " + recall().Text + " and behind, " + strings.Repeat("again ", i))},
+			{Role: history.System, Status: history.Complete, Content: block("You know of a flight to Lisbon.")},
+			{Role: history.Assistant, Status: history.Complete, Content: []history.Block{{Type: history.ToolCall, ID: "c", Name: "recall", Arguments: []byte("{}")}}},
+			{Role: history.Tool, Status: history.Complete, Content: []history.Block{{Type: history.ToolResult, CallID: "c", Content: block(recall().Text), Plain: true}}},
+		}})
+		if again := recall(); again.Text != first.Text {
+			t.Fatalf("block after %d turns: got\n%s\nwant that of the first\n%s", i+1, again.Text, first.Text)
+		}
+	}
+	s.finds(ann, Query{Text: "flight Lisbon Monday", Sort: Newest}, "trip/1")
+	if got := len(s.search(ann, Query{Text: "before behind", Sort: Newest}).Hits); got != 5 {
+		t.Errorf("what was said around blocks: got %d hits, want 5", got)
+	}
+	s.finds(ann, Query{Text: `"know of a flight"`, Conversation: "main", BeforeSeq: 5}, "main/4")
+	s.finds(ann, Query{Text: "quoted instruction"})
+}
+
+func TestWhatStandsAroundFrames(t *testing.T) {
+	block := frame([]Item{{Retriever: "local", Body: "a note"}}, 0)
+	for _, tt := range []struct {
+		text string
+		want []string
+	}{
+		{"", nil},
+		{" \n", nil},
+		{"plain", []string{"plain"}},
+		{block, nil},
+		{"a" + block + "b" + block + "c", []string{"a", "b", "c"}},
+		{block + block + "c", []string{"c"}},
+		{"a" + strings.TrimSuffix(block, closing), []string{"a" + strings.TrimSuffix(block, closing)}},
+		{closing + intro + "b", []string{closing + intro + "b"}},
+	} {
+		if got := appendUnframed(nil, tt.text); !slices.Equal(got, tt.want) {
+			t.Errorf("%.40q: got %q, want %q", tt.text, got, tt.want)
+		}
 	}
 }

@@ -60,7 +60,15 @@ type Query struct {
 	Cursor string // Results.Next of the page before
 
 	// Exclude, which may be nil, drops what it is true for. It is asked for candidates only, and must be quick.
-	Exclude func(conversation string, seq int64, kind history.Kind) bool
+	Exclude func(Place) bool
+}
+
+// A Place is where a message stands, and whose words it holds.
+type Place struct {
+	Conversation string
+	Seq          int64
+	Role         history.Role
+	Kind         history.Kind
 }
 
 // A unit is a word, a phrase or a prefix of a query.

@@ -81,19 +81,19 @@ func TestLocalHits(t *testing.T) {
 		t.Errorf("asked: got %v %+v, want bob, plain words, twice as many as are kept", whose, asked)
 	}
 	for _, tt := range []struct {
-		conversation string
-		seq          int64
-		kind         history.Kind
-		want         bool
+		place Place
+		want  bool
 	}{
-		{"main", 7, history.Person, false},
-		{"main", 8, history.Person, true},
-		{"trips", 8, history.Person, false},
-		{"trips", 1, history.Reference, true},
-		{"main", 1, history.Reference, true},
+		{Place{"main", 7, history.User, history.Person}, false},
+		{Place{"main", 8, history.User, history.Person}, true},
+		{Place{"trips", 8, history.User, history.Person}, false},
+		{Place{"trips", 8, history.Assistant, ""}, false},
+		{Place{"trips", 8, history.System, ""}, true},
+		{Place{"trips", 1, history.User, history.Reference}, true},
+		{Place{"main", 1, history.User, history.Reference}, true},
 	} {
-		if got := asked.Exclude(tt.conversation, tt.seq, tt.kind); got != tt.want {
-			t.Errorf("Exclude(%s, %d, %s): got %t, want %t", tt.conversation, tt.seq, tt.kind, got, tt.want)
+		if got := asked.Exclude(tt.place); got != tt.want {
+			t.Errorf("Exclude(%+v): got %t, want %t", tt.place, got, tt.want)
 		}
 	}
 }

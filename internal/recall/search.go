@@ -129,7 +129,22 @@ type termList struct {
 type candidate struct {
 	rank
 	epoch string
+	role  uint8
 	ref   bool
+}
+
+func (c *candidate) place() Place {
+	p := Place{Conversation: c.name, Seq: c.seq}
+	if int(c.role) < len(roleNumbers) {
+		p.Role = roleNumbers[c.role]
+	}
+	if p.Role == history.User {
+		p.Kind = history.Person
+	}
+	if c.ref {
+		p.Kind = history.Reference
+	}
+	return p
 }
 
 // A finder is one search at work.
@@ -321,7 +336,7 @@ func (f *finder) choose(s source, within []uint32, must uint8) error {
 		if err != nil {
 			return err
 		}
-		f.offer(candidate{rank{score, d.at, e.name, d.seq}, e.epoch, d.ref}, newest)
+		f.offer(candidate{rank{score, d.at, e.name, d.seq}, e.epoch, d.role, d.ref}, newest)
 	}
 	return nil
 }
@@ -349,11 +364,7 @@ func (f *finder) offer(c candidate, newest bool) {
 	if len(f.best.list) >= f.max && !c.before(f.best.list[0].rank, newest) {
 		return
 	}
-	kind := history.Person
-	if c.ref {
-		kind = history.Reference
-	}
-	if f.query.Exclude != nil && f.query.Exclude(c.name, c.seq, kind) {
+	if f.query.Exclude != nil && f.query.Exclude(c.place()) {
 		f.total--
 		return
 	}
