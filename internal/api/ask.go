@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json/jsontext"
 	"errors"
@@ -37,6 +38,7 @@ type ask struct {
 	provider, model string
 	recall          *pipeline.RecallAsk // nil when nothing is to be recalled
 	recalled        jsontext.Value      // what was, as the answer shows it
+	ahead           int64               // what that takes, unless it is one of the messages
 }
 
 // A shape tells apart the replays of one conversation. It is comparable.
@@ -89,7 +91,7 @@ func (want *ask) read(v strictjson.Value, given params) error {
 	tools := strictjson.Value{}
 	for name, m := range v.Members() {
 		if !slices.Contains(askMembers, name) {
-			return unknownAsk(name, m, askMembers)
+			return unknownAsk("", name, m, askMembers)
 		}
 		if _, twice := given.text(name); twice {
 			return badAsk(name, m, "give it once, in the query or in the body")
@@ -116,12 +118,17 @@ func (want *ask) read(v strictjson.Value, given params) error {
 	return nil
 }
 
-// unknownAsk refuses a member of a body that has only known ones.
-func unknownAsk(name string, v strictjson.Value, known []string) error {
+// unknownAsk refuses a member of an object that has only known ones: of the body, or of
+// the member of that name in it.
+func unknownAsk(within, name string, v strictjson.Value, known []string) error {
 	if i := slices.IndexFunc(known, func(k string) bool { return strings.EqualFold(k, name) }); i >= 0 {
-		return &problem{code: "invalid_json", field: known[i], offset: &v.Offset, detail: "the name of this member is written in another case"}
+		field := known[i]
+		if within != "" {
+			field = within + "." + field
+		}
+		return &problem{code: "invalid_json", field: field, offset: &v.Offset, detail: "the name of this member is written in another case"}
 	}
-	return badAsk("", v, "a member of the body is not known here; known are "+strings.Join(known, ", "))
+	return badAsk(within, v, "a member of "+cmp.Or(within, "the body")+" is not known here; known are "+strings.Join(known, ", "))
 }
 
 func badAsk(field string, v strictjson.Value, detail string) error {
@@ -132,7 +139,7 @@ func (want *ask) member(name string, v strictjson.Value) (err error) {
 	text, isText := v.Text()
 	switch name {
 	case "recall":
-		want.recall, err = recallOf(v, true)
+		want.recall, err = recallOf(v, name)
 		return err
 	case "granted":
 		return want.grant(v)

@@ -119,7 +119,7 @@ func (b *branch) read(v strictjson.Value) error {
 	}
 	for name, m := range v.Members() {
 		if !slices.Contains(b.members, name) {
-			return unknownAsk(name, m, b.members)
+			return unknownAsk("", name, m, b.members)
 		}
 		if name == "to" {
 			if b.to, b.named = m.Text(); !b.named || !identity.ValidConversation(b.to) {

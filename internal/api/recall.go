@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json/v2"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 
@@ -19,6 +20,7 @@ type recallReply struct {
 	Truncated  bool          `json:"truncated,omitzero"`
 	Skipped    bool          `json:"skipped,omitzero"`
 	StoredSeq  int64         `json:"stored_seq,omitzero"`
+	NotStored  string        `json:"not_stored,omitzero"` // a code of the table of errors
 }
 
 type recallItem struct {
@@ -38,8 +40,11 @@ type recallState struct {
 
 func recalled(r *pipeline.Recalled) recallReply {
 	out := recallReply{Text: r.Text, Items: []recallItem{}, Retrievers: []recallState{}, Truncated: r.Truncated, Skipped: r.Skipped, StoredSeq: r.Seq}
+	if r.NotStored != nil {
+		out.NotStored = problemOf(r.NotStored).code
+	}
 	for _, i := range r.Items {
-		out.Items = append(out.Items, recallItem(i))
+		out.Items = append(out.Items, recallItem{i.Retriever, i.Title, i.Body, i.Conversation, i.Seq, i.Score})
 	}
 	for _, s := range r.Retrievers {
 		out.Retrievers = append(out.Retrievers, recallState(s))
@@ -60,13 +65,16 @@ func (s *server) postRecall(x *exchange, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	want, err := recallOf(body, false)
+	want, err := recallOf(body, "")
 	if err != nil {
 		return err
 	}
 	found, err := s.recall(x, r, c, want)
 	if err != nil {
 		return err
+	}
+	if found.ETag != "" {
+		x.Header()["Etag"] = []string{found.ETag}
 	}
 	return x.reply(http.StatusOK, struct {
 		Conversation string `json:"conversation"`
@@ -79,26 +87,30 @@ func (s *server) recall(x *exchange, r *http.Request, c pipeline.Conversation, w
 	defer cancel()
 	want.Workspace = x.caller.Workspace
 	found, err := s.pipeline.Recall(ctx, c, *want)
-	if err == nil && found.ETag != "" {
-		x.Header()["Etag"] = []string{found.ETag}
+	if err == nil && found.NotStored != nil {
+		s.log.LogAttrs(ctx, slog.LevelWarn, "a recall was not stored",
+			slog.String("request_id", x.id), slog.String("code", problemOf(found.NotStored).code), slog.Any("scope", x.scope()),
+			slog.String("error", found.NotStored.Error()))
 	}
 	return found, err
 }
 
-// recallOf reads what is to be recalled; within says that it is a member of a replay.
-func recallOf(v strictjson.Value, within bool) (*pipeline.RecallAsk, error) {
-	known, path := []string{"query", "store"}, ""
-	if within {
-		path = "recall."
-	}
+var recallMembers = []string{"query", "store"}
+
+// recallOf reads what is to be recalled, from the body or from the member of that name.
+func recallOf(v strictjson.Value, member string) (*pipeline.RecallAsk, error) {
 	if v.Kind() != '{' {
-		return nil, badAsk("recall", v, "recall is an object with query and store")
+		return nil, badAsk(member, v, "must be an object with query and store, both of which may be left out")
+	}
+	path := ""
+	if member != "" {
+		path = member + "."
 	}
 	want := &pipeline.RecallAsk{}
 	for name, m := range v.Members() {
 		switch {
-		case !slices.Contains(known, name):
-			return nil, unknownAsk(name, m, known)
+		case !slices.Contains(recallMembers, name):
+			return nil, unknownAsk(member, name, m, recallMembers)
 		case name == "query":
 			text, ok := m.Text()
 			if !ok {
@@ -118,9 +130,14 @@ func recallOf(v strictjson.Value, within bool) (*pipeline.RecallAsk, error) {
 // replayWithRecall recalls, then replays, so that a stored recall is in the messages. Its
 // answer is kept for nobody.
 func (s *server) replayWithRecall(x *exchange, r *http.Request, c pipeline.Conversation, want *ask) error {
+	ask := want.replay()
+	want.recall.For = &ask
 	found, err := s.recall(x, r, c, want.recall)
 	if err != nil {
 		return err
+	}
+	if found.Seq == 0 {
+		want.ahead = pipeline.Cost(found.Text)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), deadline)
 	defer cancel()

@@ -107,17 +107,22 @@ func (s *server) replay(x *exchange, r *http.Request, c pipeline.Conversation, w
 }
 
 func (s *server) replayNow(ctx context.Context, c pipeline.Conversation, want *ask) (pipeline.Replayed, error) {
-	ask := pipeline.Ask{
-		Full: want.full, Inline: want.format != wire.Native, MaxTokens: want.maxTokens,
-		Tools: want.toolNames, Granted: want.granted, Role: want.role,
-		ToolTokens: projection.EstimateJSON(want.tools),
-		Written:    func(name string) string { return wire.WrittenName(want.format, name) },
-	}
+	ask := want.replay()
 	rep, err := s.pipeline.Replay(ctx, c, ask)
 	if errors.Is(err, history.ErrGone) {
 		rep, err = s.pipeline.Replay(ctx, c, ask)
 	}
 	return rep, err
+}
+
+// replay is the ask in the pipeline's words.
+func (want *ask) replay() pipeline.Ask {
+	return pipeline.Ask{
+		Full: want.full, Inline: want.format != wire.Native, MaxTokens: want.maxTokens, Ahead: want.ahead,
+		Tools: want.toolNames, Granted: want.granted, Role: want.role,
+		ToolTokens: projection.EstimateJSON(want.tools),
+		Written:    func(name string) string { return wire.WrittenName(want.format, name) },
+	}
 }
 
 // A glance is the context of a look at the state. It ends with the request, or after the

@@ -21,7 +21,7 @@ func (r *Replayed) fit(ask Ask, p *Pipeline, turns int) {
 	if ask.MaxTokens > 0 && r.Summary != nil {
 		r.shorten(p, ask.MaxTokens-tools-granted, costs, b)
 	}
-	fixed := r.summaryTokens() + tools
+	fixed := r.summaryTokens() + ask.Ahead + tools
 	b.Fixed = fixed + granted
 	whole, done := r.Messages, projection.Fitted{}
 	for {
@@ -53,6 +53,7 @@ func (r *Replayed) fit(ask Ask, p *Pipeline, turns int) {
 	for i := range whole[:done.From] {
 		if whole[i].Seq > 0 { // in the record
 			r.Report.DroppedMessages++
+			r.Left = max(r.Left, whole[i].Seq)
 		}
 	}
 }
@@ -100,6 +101,14 @@ func (r *Replayed) summaryTokens() int64 {
 	if r.Summary == nil {
 		return 0
 	}
-	m := history.Message{Role: history.User, Content: []history.Block{history.Text(r.Summary.Text)}}
+	return Cost(r.Summary.Text)
+}
+
+// Cost is the estimate of a text as a message of its own; 0 of none.
+func Cost(text string) int64 {
+	if text == "" {
+		return 0
+	}
+	m := history.Message{Role: history.User, Content: []history.Block{history.Text(text)}}
 	return projection.EstimateTokens(&m)
 }

@@ -2,8 +2,7 @@ package pipeline
 
 import (
 	"context"
-	"encoding/json/jsontext"
-	"encoding/json/v2"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -50,167 +49,169 @@ type Recaller interface {
 // nothing stands in for what is not configured.
 type nothing struct{}
 
+// Search has searched none of the record.
 func (nothing) Search(context.Context, identity.Scope, recall.Query) (recall.Results, error) {
-	return recall.Results{}, nil
+	return recall.Results{Behind: true}, nil
 }
 func (nothing) Touch(identity.Scope, string)                         {}
 func (nothing) Forget(context.Context, identity.Scope, string) error { return nil }
 func (nothing) ForgetAll(context.Context, identity.Scope) error      { return nil }
-func (nothing) Recall(context.Context, recall.Ask) recall.Recalled   { return recall.Recalled{} }
+func (nothing) Recall(context.Context, recall.Ask) recall.Recalled {
+	return recall.Recalled{Skipped: true}
+}
 
 // A RecallAsk asks for what is already known.
 type RecallAsk struct {
 	Workspace string // the caller's
-	// Query is what to look for. When it is empty the newest thing that a person said
+	// Query is what to look for. When it is blank the newest thing that a person said
 	// is, and only on the first turn: while no answer is in the record.
 	Query string
 	// Store keeps what was found as a reference message, so that later replays show
 	// what the model saw.
 	Store bool
+	// For is the replay that it goes with; nil when there is none. What that leaves out
+	// for its limit is recalled.
+	For *Ask
 }
 
-// Recalled is what is known.
+// Recalled is what is known. Skipped says that nobody was asked: the query is too short,
+// or there is none.
 type Recalled struct {
 	recall.Recalled
-	Skipped bool   // not the first turn, or there is nothing to ask for
-	Seq     int64  // of the reference message; 0 when none is stored
-	ETag    string // of the conversation then; empty when none was stored
+	Seq  int64  // of the reference message; 0 when none is stored
+	ETag string // of the conversation then; empty when none was stored
+	// NotStored is why it is not, though that was asked for.
+	NotStored error
 }
 
-// recallMark is what the metadata of a stored recall says of it.
-type recallMark struct {
-	Recall struct {
-		Retrievers []markedStatus `json:"retrievers"`
-		Truncated  bool           `json:"truncated,omitzero"`
-	} `json:"recall"`
-}
-
-type markedStatus struct {
-	Name   string `json:"name"`
-	Status string `json:"status"`
-	Hits   int    `json:"hits"`
-}
-
-// Recall asks the retrievers. Whatever they do, it answers within the deadline of the
-// configuration; its error is one of reading or of storing. What is shown verbatim
-// anyway is not recalled. With Store, a recall that is stored since the last answer is
-// given again instead, so that a retry stores nothing twice.
+// Recall asks the retrievers. Whatever they do, and whether what they found can be
+// stored or not, it answers within about the deadline of the configuration; its error is
+// one of reading the conversation. What is shown verbatim anyway is not recalled. With
+// Store, a recall of the same query that is stored since the last answer is given again
+// instead, so that a retry stores nothing twice.
 func (p *Pipeline) Recall(ctx context.Context, c Conversation, ask RecallAsk) (Recalled, error) {
-	now, err := p.look(ctx, c, ask.Query == "" || ask.Store)
+	ask.Query = strings.TrimSpace(ask.Query)
+	now, err := p.look(ctx, c, ask)
 	if err != nil {
 		return Recalled{}, err
-	}
-	query := ask.Query
-	if query == "" {
-		query = now.said
-		if now.state.Answered || query == "" {
-			return Recalled{Skipped: true}, nil
-		}
 	}
 	if ask.Store && now.stored != nil {
 		return again(now.stored), nil
 	}
-	through := int64(0)
-	if s := now.state.Summary; s != nil {
-		through = s.ThroughSeq
+	question := recall.Ask{Scope: c.Scope, Workspace: ask.Workspace, Conversation: c.Name, Query: now.query}
+	if question.Through, err = p.through(ctx, c, ask, now.state.Summary); err != nil {
+		return Recalled{}, err
 	}
-	out := Recalled{Recalled: p.recaller.Recall(ctx, recall.Ask{
-		Scope: c.Scope, Workspace: ask.Workspace, Conversation: c.Name, Query: query, Through: through,
-	})}
-	if !ask.Store || out.Text == "" {
+	for last := false; ; last = true {
+		out := Recalled{Recalled: p.recaller.Recall(ctx, question)}
+		if !ask.Store || out.Text == "" {
+			return out, nil
+		}
+		err := p.store(ctx, c, ask, now, &out)
+		if errors.Is(err, errFaded) && !last {
+			continue // what is gone is not found any more
+		}
+		out.NotStored = err
 		return out, nil
 	}
-	done, err := p.Record(ctx, c, Turn{Messages: []history.Message{reference(&out.Recalled)}})
-	if err != nil {
-		return Recalled{}, fmt.Errorf("store a recall: %w", err)
-	}
-	out.Seq, out.ETag = done.LastSeq, history.ETag(done.Epoch, done.LastSeq)
-	return out, nil
 }
 
-// reference makes a message of what was recalled: text that software put in.
-func reference(r *recall.Recalled) history.Message {
-	var mark recallMark
-	for _, s := range r.Retrievers {
-		mark.Recall.Retrievers = append(mark.Recall.Retrievers, markedStatus{s.Name, string(s.Status), s.Hits})
+// through is the newest message that is not shown verbatim anyway.
+func (p *Pipeline) through(ctx context.Context, c Conversation, ask RecallAsk, s *history.Summary) (seq int64, err error) {
+	if s != nil {
+		seq = s.ThroughSeq
 	}
-	mark.Recall.Truncated = r.Truncated
-	metadata, err := json.Marshal(mark)
-	if err != nil {
-		metadata = nil // names of retrievers are plain, so never
+	if ask.For == nil || ask.For.MaxTokens == 0 {
+		return seq, nil
 	}
-	return history.Message{
-		Role: history.User, Kind: history.Reference, Status: history.Complete,
-		Content: []history.Block{history.Text(r.Text)}, Metadata: jsontext.Value(metadata),
+	limited := *ask.For
+	limited.Inline = false
+	r, err := p.replay(ctx, c, limited)
+	if errors.Is(err, history.ErrGone) {
+		r, err = p.replay(ctx, c, limited)
 	}
-}
-
-// recalledIn returns what a message that reference made says; false of any other.
-func recalledIn(m *history.Message) (mark recallMark, ok bool) {
-	if m.Role != history.User || m.Kind != history.Reference || m.Metadata == nil || m.Imported || len(m.Content) != 1 {
-		return mark, false
-	}
-	err := json.Unmarshal(m.Metadata, &mark)
-	return mark, err == nil && mark.Recall.Retrievers != nil
-}
-
-func again(m *history.Message) Recalled {
-	mark, _ := recalledIn(m)
-	out := Recalled{Seq: m.Seq}
-	out.Text, out.Truncated = m.Content[0].Text, mark.Recall.Truncated
-	for _, s := range mark.Recall.Retrievers {
-		out.Retrievers = append(out.Retrievers, recall.Status{Name: s.Name, Status: recall.State(s.Status), Hits: s.Hits})
-	}
-	return out
+	return max(seq, r.Left), err
 }
 
 // A glimpse is what a recall has to know of its conversation.
 type glimpse struct {
 	state  history.State
-	said   string           // the newest thing that a person said, since the last answer
-	stored *history.Message // the recall that is stored since the last answer
+	query  string           // what to look for; "" when that is nothing
+	stored *history.Message // the recall of it that is stored since the last answer
 }
 
-// maxGlimpse is how many messages are looked at.
-const maxGlimpse = 64
+// How many messages are looked at, and how many with those that were rewound.
+const (
+	maxGlimpse = 64
+	maxPassed  = 1000
+)
 
-func (p *Pipeline) look(ctx context.Context, c Conversation, back bool) (g glimpse, err error) {
+// look finds out what to look for, and whether that was done before.
+func (p *Pipeline) look(ctx context.Context, c Conversation, ask RecallAsk) (glimpse, error) {
+	g, err := p.lookOnce(ctx, c, ask)
+	if errors.Is(err, history.ErrGone) {
+		g, err = p.lookOnce(ctx, c, ask)
+	}
+	return g, err
+}
+
+func (p *Pipeline) lookOnce(ctx context.Context, c Conversation, ask RecallAsk) (g glimpse, err error) {
+	if ask.Query != "" && !ask.Store {
+		g.state, err = p.State(ctx, c)
+		g.query = ask.Query
+		return g, err
+	}
 	view, err := p.open(c).View(ctx)
 	if err != nil {
 		return g, fmt.Errorf("view: %w", err)
 	}
 	defer view.Close()
 	g.state = view.State()
-	if !back || !g.state.Exists() {
-		return g, nil
+	said, stored, err := back(ctx, view)
+	if err != nil {
+		return g, err
 	}
-	n := 0
-	for r, err := range view.Backward(g.state.LastSeq + 1) {
+	if g.query = ask.Query; g.query == "" && !g.state.Answered {
+		g.query = said
+	}
+	for _, m := range stored {
+		if mark, _ := recalledIn(&m); mark.Recall.Query == queryMark(g.query) {
+			g.stored = &m
+			break
+		}
+	}
+	return g, nil
+}
+
+// back reads back to the last answer. It returns the newest thing that a person said, and
+// what was recalled, newest first.
+func back(ctx context.Context, view history.View) (said string, stored []history.Message, err error) {
+	n, passed := 0, 0
+	for r, err := range view.Backward(view.State().LastSeq + 1) {
 		if err == nil {
 			err = ctx.Err()
 		}
 		if err != nil {
-			return g, fmt.Errorf("look back: %w", err)
+			return "", nil, fmt.Errorf("look back: %w", err)
 		}
 		m, err := decode(r)
 		if err != nil {
-			return g, err
+			return "", nil, err
 		}
-		if m.Role == history.Assistant || n == maxGlimpse {
-			break
-		}
-		n++
-		if m.Rewound {
+		if passed++; m.Rewound && passed <= maxPassed {
 			continue
 		}
-		if _, ok := recalledIn(&m); ok && g.stored == nil {
-			g.stored = &m
+		if n++; m.Rewound || m.Role == history.Assistant || n > maxGlimpse {
+			break
 		}
-		if m.StartsTurn() && g.said == "" {
-			g.said = saidIn(&m)
+		if _, ok := recalledIn(&m); ok {
+			stored = append(stored, m)
+		}
+		if m.StartsTurn() && said == "" {
+			said = saidIn(&m)
 		}
 	}
-	return g, nil
+	return said, stored, nil
 }
 
 func saidIn(m *history.Message) string {
@@ -220,7 +221,7 @@ func saidIn(m *history.Message) string {
 			texts = append(texts, b.Text)
 		}
 	}
-	return strings.Join(texts, "\n")
+	return strings.TrimSpace(strings.Join(texts, "\n"))
 }
 
 // Search finds messages in all conversations of the scope. Errors are those of recall.Index.

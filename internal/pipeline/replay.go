@@ -12,6 +12,7 @@ import (
 // An Ask says what a replay is for.
 type Ask struct {
 	MaxTokens int64 // what all that is counted may take together, by estimate; 0 means no limit
+	Ahead     int64 // estimate of what else goes ahead of the messages, such as what was recalled
 
 	// Full shows tool calls, results, thinking and media, too. The rest is for it alone.
 	Full    bool
@@ -33,7 +34,8 @@ type Replayed struct {
 	Messages []history.Message
 	// Added are the tools to be declared beside those of the request, by name.
 	Added  []projection.Declaration
-	Tokens int64 // estimate of summary and messages, in mode full of all declarations, too
+	Tokens int64 // estimate of summary, Ask.Ahead and messages, in mode full of all declarations, too
+	Left   int64 // the newest message that was left out for max_tokens; 0 when none was
 	Report Report
 
 	meter   projection.Meter
@@ -66,6 +68,14 @@ type Report struct {
 // result, and closed over the tools that it names. What was rewound is in neither. A
 // conversation that does not exist gives nothing.
 func (p *Pipeline) Replay(ctx context.Context, c Conversation, ask Ask) (Replayed, error) {
+	out, err := p.replay(ctx, c, ask)
+	if err == nil {
+		p.metrics.repaired(&out.Report)
+	}
+	return out, err
+}
+
+func (p *Pipeline) replay(ctx context.Context, c Conversation, ask Ask) (Replayed, error) {
 	view, err := p.open(c).View(ctx)
 	if err != nil {
 		return Replayed{}, fmt.Errorf("view: %w", err)
@@ -87,7 +97,6 @@ func (p *Pipeline) Replay(ctx context.Context, c Conversation, ask Ask) (Replaye
 			return Replayed{}, err
 		}
 	}
-	p.metrics.repaired(&out.Report)
 	return out, nil
 }
 

@@ -36,6 +36,7 @@ func (l *local) find(ctx context.Context, ask Ask, limit int) ([]found, error) {
 			title:        fmt.Sprintf("%s #%d, %s, %s", h.Conversation, h.Seq, h.Role, h.At.UTC().Format("2006-01-02")),
 			body:         h.Snippet,
 			conversation: h.Conversation,
+			epoch:        h.Epoch,
 			seq:          h.Seq,
 			score:        h.Score,
 		})

@@ -62,7 +62,7 @@ func TestWhatWasRecalledIsNoNewMemory(t *testing.T) {
 	block := func(text string) []history.Block { return []history.Block{history.Text(text)} }
 	for i := range 5 {
 		s.append(ann, "main", history.Batch{Messages: []history.Message{
-			{Role: history.User, Kind: history.Reference, Synthetic: true, Status: history.Complete, Content: block(recall().Text)},
+			{Role: history.User, Kind: history.Reference, Synthetic: true, Status: history.Complete, Content: block(recall().Text + " A flight to Lisbon on Monday.")},
 			{Role: history.User, Kind: history.Person, Status: history.Complete, Content: block(recall().Text)},
 			{Role: history.User, Kind: history.Person, Status: history.Complete, Content: block("Before " + recall().Text + " and behind, " + strings.Repeat("again ", i))},
 			{Role: history.System, Status: history.Complete, Content: block("You know of a flight to Lisbon.")},

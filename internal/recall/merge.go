@@ -80,7 +80,7 @@ func (o *Options) distinct(batches []batch) (rows [][]Item, cut bool) {
 				continue
 			}
 			seen[key] = true
-			it := Item{Retriever: b.name, Conversation: h.conversation, Seq: h.seq, Score: h.score}
+			it := Item{Retriever: b.name, Conversation: h.conversation, Epoch: h.epoch, Seq: h.seq, Score: h.score}
 			var cutTitle, cutBody bool
 			it.Title, cutTitle = shorten(title, o.MaxTitleChars)
 			it.Body, cutBody = shorten(body, o.MaxItemChars)

@@ -111,6 +111,7 @@ type Recalled struct {
 	Items      []Item   // the rows of Text, in order
 	Retrievers []Status // in the order of the configuration, Local first
 	Truncated  bool     // something was cut or left out for want of room
+	Skipped    bool     // nobody was asked: the query is too short
 }
 
 // An Item is one row. Title and Body are as the row shows them: cleaned and cut.
@@ -119,6 +120,7 @@ type Item struct {
 	Title        string
 	Body         string
 	Conversation string // of Local: where the message is
+	Epoch        string // of that conversation when it was searched
 	Seq          int64
 	Score        float64
 }
@@ -159,6 +161,7 @@ type retriever interface {
 type found struct {
 	title, body  string
 	conversation string
+	epoch        string
 	seq          int64
 	score        float64
 }
@@ -256,6 +259,7 @@ func (r *Recaller) Recall(ctx context.Context, ask Ask) Recalled {
 		out.Retrievers[i] = Status{Name: x.name(), Status: Empty}
 	}
 	if utf8.RuneCountInString(ask.Query) < r.opts.MinQueryChars {
+		out.Skipped = true
 		return r.done(out, "skipped", start)
 	}
 	answers := r.gather(ctx, ask)

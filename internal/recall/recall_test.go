@@ -111,7 +111,7 @@ func TestQueriesThatAreNotAsked(t *testing.T) {
 		asked = 0
 		out := ask(t, r, tt.query)
 		wantStatuses(t, out, "local empty 0")
-		if asked != tt.want || out.Text != "" || out.Items != nil {
+		if asked != tt.want || out.Text != "" || out.Items != nil || out.Skipped != (asked == 0) {
 			t.Errorf("%q: asked %d times, text %q; want %d times and nothing", tt.query, asked, out.Text, tt.want)
 		}
 	}

@@ -24,6 +24,7 @@ type Results struct {
 // A Hit is a message that was found. It is in the record, and not rewound, at the time of the search.
 type Hit struct {
 	Conversation string
+	Epoch        string // of the conversation: another one later says that it was cleared or rewound
 	Seq          int64
 	ID           string
 	Role         history.Role
@@ -450,7 +451,7 @@ func confirmed(view history.View, c candidate) (confirmedHit, bool) {
 			break
 		}
 		return confirmedHit{Hit{
-			Conversation: c.name, Seq: c.seq, ID: m.ID, Role: m.Role, Kind: m.Kind, At: m.At, Score: c.score,
+			Conversation: c.name, Epoch: c.epoch, Seq: c.seq, ID: m.ID, Role: m.Role, Kind: m.Kind, At: m.At, Score: c.score,
 		}, p.texts}, true
 	}
 	return confirmedHit{}, false
