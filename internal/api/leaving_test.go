@@ -27,7 +27,7 @@ var leavers = []struct{ op, method, path, body string }{
 	{"import", "POST", "/import?mode=append", `{"version":1,"type":"historyd.history","messages":[]}`},
 	{"view", "POST", "/import?mode=append", `{"version":1,"type":"historyd.history","messages":[]}`},
 	{"view", "POST", "/fork", `{"to":"y"}`}, {"record", "POST", "/fork", `{"to":"y"}`}, {"rewind", "POST", "/rewind", `{"through_seq":1}`},
-	{"view", "POST", "/recall", `{"query":"hi"}`}, {"clear", "DELETE", "", ""},
+	{"state", "POST", "/recall", `{"query":"hi"}`}, {"view", "POST", "/recall", `{}`}, {"append", "POST", "/recall", `{"query":"xxxxxxxxxx","store":true}`}, {"clear", "DELETE", "", ""},
 	{"list", "GET", "!/v1/conversations", ""}, {"clear", "DELETE", "!/v1/conversations", ""}, {"list", "GET", "!/v1/search?q=hi", ""},
 }
 
@@ -107,6 +107,7 @@ func TestAClientThatLeavesIsNoFailure(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			d := newHandler(t, projection.Options{})
 			d.fill("x", 10)
+			d.fill("old", 10) // which a recall finds
 			d.picture("x")
 			conn := dial(t, d.handler)
 			reads := tt.op == "record" || tt.op == "attachment"

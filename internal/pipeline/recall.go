@@ -111,6 +111,9 @@ func (p *Pipeline) Recall(ctx context.Context, c Conversation, ask RecallAsk) (R
 		if errors.Is(err, errFaded) && !last {
 			continue // what is gone is not found any more
 		}
+		if err != nil && ctx.Err() != nil {
+			return Recalled{}, err // nobody waits for it
+		}
 		out.NotStored = err
 		return out, nil
 	}
