@@ -109,7 +109,7 @@ func newHandler(t testing.TB, policy projection.Options, change ...func(*Options
 	compactor, err := compaction.New(compaction.Options{Registerer: d.reg})
 	must(t, err)
 	log := slog.New(slog.NewJSONHandler(d.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	index, err := recall.NewIndex(recall.SearchOptions{FS: d.disk, Record: s, Registerer: d.reg})
+	index, err := recall.NewIndex(recall.SearchOptions{FS: d.disk, Record: indexed{d.engine}, Registerer: d.reg})
 	must(t, err)
 	t.Cleanup(func() { _ = index.Close() })
 	recaller, err := recall.New(recall.Options{Local: index, Registerer: d.reg})
