@@ -165,7 +165,7 @@ func TestEstimatesHoldForRealConversations(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	o, n, least, most := newOracle(t), 0, 9.0, 0.0
+	o, all, estimated, counted := newOracle(t), []float64(nil), int64(0), int64(0)
 	in := bufio.NewScanner(f)
 	in.Buffer(nil, 16<<20)
 	for in.Scan() {
@@ -189,16 +189,20 @@ func TestEstimatesHoldForRealConversations(t *testing.T) {
 			for _, text := range texts {
 				whole.WriteString(text)
 				if share, long := o.hold(t, "a message", text); long {
-					n, least, most = n+1, min(least, share), max(most, share)
+					all = append(all, share)
 				}
 			}
 		}
 		o.hold(t, "a conversation", whole.String())
+		estimated, counted = estimated+EstimateText(whole.String()), counted+o.count(t, whole.String())
 	}
-	if err := in.Err(); err != nil || n == 0 {
-		t.Fatalf("%d messages held, %v", n, err)
+	if err := in.Err(); err != nil || len(all) == 0 {
+		t.Fatalf("%d messages held, %v", len(all), err)
 	}
-	t.Logf("%d messages: %.2f to %.2f of the larger vocabulary's count", n, least, most)
+	slices.Sort(all)
+	at := func(percent int) float64 { return all[(len(all)-1)*percent/100] }
+	t.Logf("%d messages: %.2f to %.2f of the larger vocabulary's count, nine in ten from %.2f to %.2f, the median %.2f", len(all), all[0], at(100), at(5), at(95), at(50))
+	t.Logf("all together: %d of %d tokens, %.3f", estimated, counted, float64(estimated)/float64(counted))
 }
 
 func TestDeclarationsAreEstimatedByTheirText(t *testing.T) {

@@ -50,33 +50,30 @@ func price(s string) cents {
 	for i := 0; i < len(s); {
 		start, class := i, classes[s[i]]
 		switch class {
-		case beyond:
-			r, size := utf8.DecodeRuneInString(s[i:])
-			i += size
-			if 0xc0 <= r && r < 0x250 {
-				accents = i + accentReach
+		case lower:
+			rare := i < accents || plain > plainWords
+			for i++; i < len(s) && s[i]-'a' < 26; {
+				i++
 			}
-			n += character(r)
-		case lower, upper, digit:
-			var c cents
-			c, i = alphanumerics(s, i, i < accents || plain > plainWords)
-			n += c
-			if class == lower && last == space {
+			if i == len(s) || classes[s[i]]-upper > digit-upper {
+				n += word(cents(i-start), rare) // most of prose
+			} else {
+				var c cents
+				c, i = alphanumerics(s, start, rare)
+				n += c
+			}
+			if last == space {
 				plain++
 				if english(s[start:i]) {
 					plain = 0
 				}
 			}
-		case sign:
-			i = run(s, i, sign)
-			switch s[start] {
-			case ',', '.', '-', ';', ':', '?', '!', '\'':
-			default:
-				plain = 0 // no prose
-			}
-			n += signs(s[start:i], i < len(s) && classes[s[i]]-lower < 2)
+		case upper, digit:
+			var c cents
+			c, i = alphanumerics(s, i, i < accents || plain > plainWords)
+			n += c
 		case space:
-			i = run(s, i, space)
+			i = run(s, i+1, space)
 			// The last space goes with what is behind it, unless that is a digit.
 			if i < len(s) && classes[s[i]] == digit {
 				n += 100
@@ -84,8 +81,23 @@ func price(s string) cents {
 			if i-start > 1 {
 				n += 80 + cents(i-start)
 			}
+		case beyond:
+			r, size := utf8.DecodeRuneInString(s[i:])
+			i += size
+			if 0xc0 <= r && r < 0x250 {
+				accents = i + accentReach
+			}
+			n += character(r)
+		case sign:
+			i = run(s, i+1, sign)
+			switch s[start] {
+			case ',', '.', '-', ';', ':', '?', '!', '\'':
+			default:
+				plain = 0 // no prose
+			}
+			n += signs(s[start:i], i < len(s) && classes[s[i]]-lower < 2)
 		case line:
-			i = run(s, i, line)
+			i = run(s, i+1, line)
 			if last == sign {
 				n += 30
 			} else {
@@ -97,7 +109,7 @@ func price(s string) cents {
 	return n
 }
 
-// run returns where the run of a class that i is in ends.
+// run returns where a run of a class ends that goes on until i at least.
 func run(s string, i int, class uint8) int {
 	for i < len(s) && classes[s[i]] == class {
 		i++
@@ -130,11 +142,7 @@ func alphanumerics(s string, i int, rare bool) (n cents, end int) {
 		default:
 			small += length
 		}
-		c := word(cents(i - start))
-		if rare {
-			c += c * 9 / 20
-		}
-		n += c
+		n += word(cents(i-start), rare)
 	}
 	if i-begin >= 20 && capitals*8 >= i-begin && small > 1 {
 		n += n * 38 / 100
@@ -145,22 +153,31 @@ func alphanumerics(s string, i int, rare bool) (n cents, end int) {
 // english reports whether a word is one of those that make up a fifth of English prose
 // and are in no other language.
 func english(s string) bool {
-	switch s {
-	case "the", "and", "of", "to", "that", "for", "with", "you", "this", "it":
-		return true
+	switch len(s) {
+	case 2:
+		return s == "of" || s == "to" || s == "it"
+	case 3:
+		return s == "the" || s == "and" || s == "for" || s == "you"
+	case 4:
+		return s == "that" || s == "with" || s == "this"
 	}
 	return false
 }
 
-// word prices a run of small letters, of which the first may be a capital.
-func word(length cents) cents {
+// word prices a run of small letters, of which the first may be a capital; rare is one that
+// vocabularies know less of.
+func word(length cents, rare bool) cents {
+	c := cents(97)
 	switch {
-	case length <= 4:
-		return 97
-	case length <= 12:
-		return 97 + 7*(length-4)
+	case length > 12:
+		c = 153 + 30*(length-12)
+	case length > 4:
+		c = 97 + 7*(length-4)
 	}
-	return 153 + 30*(length-12)
+	if rare {
+		c += c * 9 / 20
+	}
+	return c
 }
 
 // signs prices a run of signs: a token takes several that are alike, and the last one
@@ -210,14 +227,27 @@ var scripts = [...]struct {
 	{0x110000, 330}, // rarer ideographs
 }
 
+// blocks has the place in scripts of each sixteen characters of the first plane, within
+// which none ends.
+var blocks = func() (table [1 << 12]uint8) {
+	n := uint8(0)
+	for i := range table {
+		for scripts[n].end <= rune(i<<4) {
+			n++
+		}
+		table[i] = n
+	}
+	return table
+}()
+
 // character prices one character beyond ASCII.
 func character(r rune) cents {
-	if 0x4e00 <= r && r < 0xa000 {
-		return 138
+	if r < 1<<16 {
+		return scripts[blocks[r>>4]].each
 	}
-	i := 0
-	for scripts[i].end <= r {
-		i++
+	i := len(scripts) - 1
+	for i > 0 && r < scripts[i-1].end {
+		i--
 	}
 	return scripts[i].each
 }
