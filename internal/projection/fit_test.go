@@ -260,6 +260,39 @@ func TestAMeterScalesByWhatAnswersTook(t *testing.T) {
 	}
 }
 
+// What clients report is believed within bounds: however they lie, an estimate stays between
+// half of what it would be and twice as much.
+func TestUsageBendsEstimatesWithinBounds(t *testing.T) {
+	counts := []string{"0", "1", "200", "1073741824", "1073741825", "1000000000000000000", "9223372036854775808", "1e400", "1.5", "-1", "-1e18", `"1"`, "null", "[1]", "{}", "true"}
+	rapid.Check(t, func(t *rapid.T) {
+		var meter Meter
+		var msgs []history.Message
+		for seq := range rapid.Int64Range(1, 30).Draw(t, "messages") {
+			text := strings.Repeat("a few words ", rapid.SampledFrom([]int{0, 1, 20, 2000}).Draw(t, "words"))
+			n := func(name string) string {
+				if rapid.Bool().Draw(t, name+" is likely") {
+					return fmt.Sprint(EstimateText(text) * rapid.Int64Range(1, 16).Draw(t, "quarters") / 4)
+				}
+				return rapid.SampledFrom(counts).Draw(t, name)
+			}
+			m := with(message(history.Assistant, history.Text(text)), func(m *history.Message) {
+				m.Seq = seq + 1
+				m.Usage = raw(fmt.Sprintf(rapid.SampledFrom([]string{
+					`{"output_tokens":%s}`, `{"completion_tokens":%s}`, `{"candidatesTokenCount":%s}`,
+					`{"output_tokens":` + n("all") + `,"output_tokens_details":{"reasoning_tokens":%s}}`,
+				}).Draw(t, "usage"), n("count")))
+			})
+			meter.Saw(&m)
+			msgs = append(msgs, m, with(said(strings.Repeat("漢", 500)), func(m *history.Message) { m.Seq = seq + 1 }))
+		}
+		for i, got := range meter.Costs(msgs) {
+			if plain := EstimateTokens(&msgs[i]); got < plain/2-messageTokens || got > 2*plain {
+				t.Fatalf("message %d: %d tokens, without usage %d", i, got, plain)
+			}
+		}
+	})
+}
+
 // Estimates stay as they were made, however many messages follow.
 func TestAMeterIsCausal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
