@@ -143,7 +143,7 @@ func TestParametersOfReplay(t *testing.T) {
 		"mode=text": "", "format=openai&max_tokens=1": "", "max_tokens=9223372036854775807": "",
 		"mode=full": "", "format=anthropic": "", "format=responses": "", "mode=full&format=gemini": "",
 		"mode=": "invalid_parameter", "mode=Text": "invalid_parameter", "format=tar": "unsupported_format", "format=jsonl": "unsupported_format", "format=": "unsupported_format", "format=Native": "unsupported_format",
-		"max_tokens=0": "invalid_parameter", "max_tokens=-1": "invalid_parameter", "max_tokens=+1": "invalid_parameter", "max_tokens=1.0": "invalid_parameter", "max_tokens=9223372036854775808": "invalid_parameter", "max_tokens=": "invalid_parameter",
+		"max_tokens=0": "invalid_parameter", "max_tokens=-1": "invalid_parameter", "max_tokens=+1": "invalid_parameter", "max_tokens=1.0": "invalid_parameter", "max_tokens=1e3": "invalid_parameter", "max_tokens=0x10": "invalid_parameter", "max_tokens=1_000": "invalid_parameter", "max_tokens=%205": "invalid_parameter", "max_tokens=NaN": "invalid_parameter", "max_tokens=5&max_tokens=6": "invalid_parameter", "max_tokens=9223372036854775808": "invalid_parameter", "max_tokens=": "invalid_parameter",
 		"mode=text&mode=text": "invalid_parameter", "Mode=text": "invalid_parameter", "x=1": "invalid_parameter", "recall=x": "invalid_parameter",
 	} {
 		got := d.get("ann", replayOfX+"?"+query)
@@ -153,6 +153,7 @@ func TestParametersOfReplay(t *testing.T) {
 		`{}`: "", `{"mode":"text","format":"openai","max_tokens":5,"tools":[{"type":"function","function":{"name":"f"}}],"granted":["a"],"role":"r","model":"m","provider":"p"}`: "",
 		`{"mode":"full"}`: "", `{"format":"gemini"}`: "", `{"mode":"full","role":"` + strings.Repeat("é", 64) + `"}`: "", `{"mode":"full","role":"` + strings.Repeat("é", 65) + `"}`: "invalid_parameter", `{"role":"a\nb"}`: "invalid_parameter",
 		`[]`: "invalid_parameter", `{"mode":null}`: "invalid_parameter", `{"mode":1}`: "invalid_parameter", `{"format":"x"}`: "unsupported_format", `{"tools":[{}]}`: "invalid_parameter", `{"tools":[1]}`: "invalid_parameter", `{"max_tokens":"5"}`: "invalid_parameter", `{"max_tokens":0}`: "invalid_parameter", `{"max_tokens":1.5}`: "invalid_parameter", `{"max_tokens":null}`: "invalid_parameter",
+		`{"max_tokens":9223372036854775807}`: "", `{"max_tokens":9223372036854775808}`: "invalid_parameter", `{"max_tokens":-1}`: "invalid_parameter", `{"max_tokens":-0}`: "invalid_parameter", `{"max_tokens":1e3}`: "invalid_parameter", `{"max_tokens":5.0}`: "invalid_parameter", `{"max_tokens":true}`: "invalid_parameter", `{"max_tokens":[5]}`: "invalid_parameter", `{"max_tokens":007}`: "invalid_json",
 		`{"tools":{}}`: "invalid_parameter", `{"granted":"a"}`: "invalid_parameter", `{"granted":[1]}`: "invalid_parameter", `{"role":[]}`: "invalid_parameter", `{"model":1}`: "invalid_parameter", `{"provider":{}}`: "invalid_parameter",
 		`{"recall":{"query":"x"}}`: "", `{"recall":{}}`: "", `{"recall":null}`: "invalid_parameter", `{"recall":{"query":1}}`: "invalid_parameter", `{"recall":{"store":"x"}}`: "invalid_parameter", `{"recall":{"zzz":1}}`: "invalid_parameter", `{"unknown":1}`: "invalid_parameter",
 		`{"Mode":"text"}`: "invalid_json", `{"mode":"text","mode":"text"}`: "invalid_json", ` `: "invalid_json", `{`: "invalid_json",
