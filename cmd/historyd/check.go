@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"historyd/internal/durable"
+	"historyd/internal/identity"
 	"historyd/internal/store"
 )
 
@@ -77,9 +78,10 @@ func checkDir(cmd *cobra.Command, dir, callers string, asJSON bool) error {
 // checkAll reports what is wrong with a data directory and the callers file. In a
 // directory that is unsafe itself nothing is looked at.
 func checkAll(cmd *cobra.Command, dir, callers string, report func(store.Finding)) (store.CheckSummary, error) {
-	fsys, err := durable.Open(dir)
+	there := describe(dir)
+	fsys, err := durable.OpenAsOwner(dir, becomeOwner)
 	if errors.Is(err, durable.ErrUnsafe) {
-		report(store.Finding{Path: dir, Kind: "unsafe", Detail: describe(dir) + ", want " + ours()})
+		report(store.Finding{Path: dir, Kind: "unsafe", Detail: there + ", want " + ours()})
 		return store.CheckSummary{}, nil
 	}
 	if err != nil {
@@ -92,7 +94,12 @@ func checkAll(cmd *cobra.Command, dir, callers string, report func(store.Finding
 	if err != nil {
 		return sum, err
 	}
-	if err := checkCallers(callers); err != nil {
+	if filepath.Dir(callers) == filepath.Clean(dir) {
+		_, err = identity.OpenFile(fsys, filepath.Base(callers)).List()
+	} else {
+		err = checkCallers(callers)
+	}
+	if err != nil {
 		report(store.Finding{Path: filepath.Base(callers), Kind: "callers", Detail: err.Error()})
 	}
 	return sum, nil

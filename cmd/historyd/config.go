@@ -20,8 +20,8 @@ type Config struct {
 	// DataDir holds the conversations, and with them the callers file unless
 	// CallersFile says otherwise. It must be on a local file system, be ours
 	// and have mode 0700; it is made when it is missing. Empty means
-	// $STATE_DIRECTORY, else $XDG_STATE_HOME/historyd, else
-	// ~/.local/state/historyd.
+	// $STATE_DIRECTORY, else that of the service for its user and for root,
+	// else $XDG_STATE_HOME/historyd, else ~/.local/state/historyd.
 	DataDir string `mapstructure:"data_dir"`
 
 	// CallersFile says who may call, with hashes of their tokens. Empty means

@@ -28,7 +28,12 @@ type sources struct {
 	// elsewhere is for a command that is not about the daemon's own process: the
 	// files that only the daemon reads need not be there, nor be readable.
 	elsewhere bool
+
+	service string // data directory of the service, when it is meant by default
 }
+
+// fromService is where a data directory comes from that is the service's.
+const fromService = "default, of the service"
 
 // settings is a configuration and where each of its values came from.
 type settings struct {
@@ -94,7 +99,7 @@ func load(src sources) (settings, error) {
 		return settings{}, bad
 	}
 	// What was not understood has its default by now, and the rest is looked at.
-	for _, p := range append(s.resolve(src.env), s.check()...) {
+	for _, p := range append(s.resolve(src), s.check()...) {
 		if !s.isTold(p.key) {
 			bad = append(bad, p)
 		}
@@ -218,9 +223,10 @@ func nest(path string, value any) map[string]any {
 
 // resolve fills in the paths that are left empty and makes all of them
 // absolute, so that they mean the same to who reads them elsewhere.
-func (s *settings) resolve(environ []string) problems {
+func (s *settings) resolve(src sources) problems {
+	environ := src.env
 	if s.DataDir == "" {
-		dir, from := stateDir(environ)
+		dir, from := stateDir(environ, src.service)
 		if dir == "" && s.inDoubt("data_dir") {
 			return nil
 		}
@@ -228,7 +234,7 @@ func (s *settings) resolve(environ []string) problems {
 			return problems{{key: "data_dir", text: "no home directory to put it in: set it"}}
 		}
 		s.DataDir = dir
-		s.from["data_dir"] = "default, from " + from
+		s.from["data_dir"] = from
 	}
 	if dir := lookUp(environ, credentialsVariable); dir != "" {
 		s.credentials = filepath.Clean(dir)
@@ -253,22 +259,21 @@ func lookUp(environ []string, name string) (value string) {
 	return value
 }
 
-// stateDir returns where state belongs and the variable that says so.
-func stateDir(environ []string) (dir, from string) {
-	env := map[string]string{}
-	for _, entry := range environ {
-		name, text, _ := strings.Cut(entry, "=")
-		env[name] = text
+// stateDir returns where state belongs, and what says so; service is the data
+// directory of the service if that is meant.
+func stateDir(environ []string, service string) (dir, from string) {
+	if first, _, _ := strings.Cut(lookUp(environ, "STATE_DIRECTORY"), ":"); first != "" {
+		return first, "default, from STATE_DIRECTORY"
 	}
-	if first, _, _ := strings.Cut(env["STATE_DIRECTORY"], ":"); first != "" {
-		return first, "STATE_DIRECTORY"
+	if service != "" {
+		return service, fromService
 	}
 	// The specification of XDG has relative paths ignored.
-	if filepath.IsAbs(env["XDG_STATE_HOME"]) {
-		return filepath.Join(env["XDG_STATE_HOME"], "historyd"), "XDG_STATE_HOME"
+	if home := lookUp(environ, "XDG_STATE_HOME"); filepath.IsAbs(home) {
+		return filepath.Join(home, "historyd"), "default, from XDG_STATE_HOME"
 	}
-	if env["HOME"] != "" {
-		return filepath.Join(env["HOME"], ".local", "state", "historyd"), "HOME"
+	if home := lookUp(environ, "HOME"); home != "" {
+		return filepath.Join(home, ".local", "state", "historyd"), "default, from HOME"
 	}
 	return "", ""
 }

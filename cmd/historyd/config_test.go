@@ -212,18 +212,22 @@ func TestAnEmptyVariableIsAValue(t *testing.T) {
 
 func TestStateDirectoryOfTheSystemComesFirst(t *testing.T) {
 	for _, tt := range []struct {
-		name string
-		env  []string
-		want string
+		name    string
+		env     []string
+		service string
+		want    string
 	}{
-		{"systemd's", []string{"HOME=/h", "XDG_STATE_HOME=/x", "STATE_DIRECTORY=/var/lib/historyd"}, "/var/lib/historyd"},
-		{"systemd's first", []string{"STATE_DIRECTORY=/var/lib/historyd:/var/lib/other"}, "/var/lib/historyd"},
-		{"the desktop's", []string{"HOME=/h", "XDG_STATE_HOME=/x"}, "/x/historyd"},
-		{"a relative one is ignored", []string{"HOME=/h", "XDG_STATE_HOME=x"}, "/h/.local/state/historyd"},
-		{"home", []string{"HOME=/h"}, "/h/.local/state/historyd"},
-		{"nothing", nil, ""},
+		{"systemd's", []string{"HOME=/h", "XDG_STATE_HOME=/x", "STATE_DIRECTORY=/var/lib/historyd"}, "", "/var/lib/historyd"},
+		{"systemd's first", []string{"STATE_DIRECTORY=/var/lib/historyd:/var/lib/other"}, "", "/var/lib/historyd"},
+		{"the desktop's", []string{"HOME=/h", "XDG_STATE_HOME=/x"}, "", "/x/historyd"},
+		{"a relative one is ignored", []string{"HOME=/h", "XDG_STATE_HOME=x"}, "", "/h/.local/state/historyd"},
+		{"home", []string{"HOME=/h"}, "", "/h/.local/state/historyd"},
+		{"nothing", nil, "", ""},
+		{"of the service, for who means it", []string{"HOME=/root", "XDG_STATE_HOME=/x"}, "/srv/history", "/srv/history"},
+		{"of the service, without a home", nil, "/srv/history", "/srv/history"},
+		{"in the unit", []string{"STATE_DIRECTORY=/var/lib/other"}, "/srv/history", "/var/lib/other"},
 	} {
-		if got, _ := stateDir(tt.env); got != tt.want {
+		if got, _ := stateDir(tt.env, tt.service); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}

@@ -140,7 +140,7 @@ func (d *daemon) listen(ctx context.Context, in *inheritedSockets) (err error) {
 }
 
 func (d *daemon) openStore(reg prometheus.Registerer) (err error) {
-	if d.data, err = openDataDir(d.settings.DataDir, true); err != nil {
+	if d.data, err = d.settings.openDataDir(); err != nil {
 		return err
 	}
 	d.store, err = store.Open(store.Options{

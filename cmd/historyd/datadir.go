@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -14,22 +16,50 @@ import (
 	"historyd/internal/identity"
 )
 
-// openDataDir opens the data directory, and with make makes it when it is
+// openDataDir opens the data directory for the daemon. It makes it when it is
 // missing, durably and with every level above it. The caller closes the FS.
-func openDataDir(dir string, make bool) (durable.FS, error) {
-	if make {
-		if err := makeDir(dir); err != nil {
+func (s *settings) openDataDir() (durable.FS, error) {
+	err := lookForDir(s.DataDir)
+	if errors.Is(err, fs.ErrNotExist) && os.Geteuid() == 0 && s.ofService() {
+		if _, err := user.Lookup(serviceUser); err == nil {
+			return nil, fmt.Errorf("data_dir: %s would be root's and is the user %s's: start the service (systemctl start historyd), "+
+				"or give another with --data-dir", s.DataDir, serviceUser)
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := makeDir(s.DataDir); err != nil {
 			return nil, fmt.Errorf("make data_dir: %w", err)
 		}
 	}
-	fsys, err := durable.Open(dir)
-	if errors.Is(err, durable.ErrUnsafe) {
-		return nil, fmt.Errorf("data_dir: %s is %s, want %s", dir, describe(dir), ours())
+	return explain(s.DataDir)(durable.Open(s.DataDir))
+}
+
+// explain says what is wrong with a data directory that was not opened.
+func explain(dir string) func(durable.FS, error) (durable.FS, error) {
+	there := describe(dir)
+	return func(fsys durable.FS, err error) (durable.FS, error) {
+		switch {
+		case err == nil:
+			return fsys, nil
+		case errors.Is(err, durable.ErrUnsafe):
+			return nil, fmt.Errorf("data_dir: %s is %s, want %s%s", dir, there, ours(), runAs(dir))
+		default:
+			return nil, fmt.Errorf("data_dir: %w", err)
+		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("data_dir: %w", err)
+}
+
+// runAs tells root as whom to start a daemon.
+func runAs(dir string) string {
+	var st unix.Stat_t
+	if os.Geteuid() != 0 || unix.Lstat(dir, &st) != nil || st.Uid == 0 || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return ""
 	}
-	return fsys, nil
+	name := fmt.Sprintf("'#%d'", st.Uid)
+	if u, err := user.LookupId(strconv.Itoa(int(st.Uid))); err == nil {
+		name = u.Username
+	}
+	return fmt.Sprintf(": run it as that user (sudo -u %s historyd serve), or start its service", name)
 }
 
 // lookForDataDir says where the data directory was looked for when it isn't
@@ -137,22 +167,32 @@ func openCallersFile(cmd *cobra.Command) (durable.FS, *identity.File, error) {
 		return nil, nil, fmt.Errorf("callers_file is the credential %s of the service: change what it is made from, such as "+
 			"HISTORYD_CALLERS_FILE=/etc/credstore/historyd.%s, and restart the service", name, name)
 	}
-	inData, create := filepath.Dir(s.CallersFile) == s.DataDir, cmd.Name() == "create"
-	if inData {
-		if err := s.lookForDataDir(); err != nil && !(create && errors.Is(err, fs.ErrNotExist)) {
+	create := cmd.Name() == "create"
+	if filepath.Dir(s.CallersFile) != s.DataDir {
+		if err := s.actAsCallersOwner(); err != nil {
+			return nil, nil, err
+		}
+		if err := identity.CheckOwner(s.CallersFile); err != nil {
+			return nil, nil, err
+		}
+		return openCallersAt(s.CallersFile, "")
+	}
+	missing := s.lookForDataDir()
+	if missing != nil && !(create && errors.Is(missing, fs.ErrNotExist)) {
+		return nil, nil, missing
+	}
+	if os.Geteuid() != 0 {
+		if err := identity.CheckOwner(s.CallersFile); err != nil {
 			return nil, nil, err
 		}
 	}
-	if err := identity.CheckOwner(s.CallersFile); err != nil {
+	// The rules for the directory hold whether or not the daemon runs.
+	fsys, err := s.openDataDirAsOwner(create)
+	if err != nil {
 		return nil, nil, err
 	}
-	if inData {
-		// The rules for the directory hold whether or not the daemon runs.
-		fsys, err := openDataDir(s.DataDir, create)
-		if err != nil {
-			return nil, nil, err
-		}
-		return fsys, identity.OpenFile(fsys, filepath.Base(s.CallersFile)), nil
+	if missing != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "Made the data directory %s.\n", s.DataDir)
 	}
-	return openCallersAt(s.CallersFile, "")
+	return fsys, identity.OpenFile(fsys, filepath.Base(s.CallersFile)), nil
 }

@@ -172,7 +172,7 @@ func addFlags(f *pflag.FlagSet, paths ...string) {
 		name := strings.TrimPrefix(flagNames[path], "--")
 		switch path {
 		case "data_dir":
-			f.String(name, "", "`DIR` that holds the conversations (default $XDG_STATE_HOME/historyd, else ~/.local/state/historyd)")
+			f.String(name, "", "`DIR` that holds the conversations (default $XDG_STATE_HOME/historyd, else ~/.local/state/historyd;\nthat of the service for root and for its user)")
 		case "listen.tcp":
 			f.String(name, "", "`HOST:PORT` to listen on, port 0 for a free one, empty for none (default "+Default().Listen.TCP+")")
 		case "listen.unix":
@@ -192,7 +192,7 @@ func loadFor(cmd *cobra.Command) (settings, error) { return loadAs(cmd, false) }
 func loadElsewhere(cmd *cobra.Command) (settings, error) { return loadAs(cmd, true) }
 
 func loadAs(cmd *cobra.Command, elsewhere bool) (settings, error) {
-	src := sources{system: systemConfig, env: os.Environ(), flags: map[string]string{}, elsewhere: elsewhere}
+	src := sources{system: systemConfig, env: os.Environ(), flags: map[string]string{}, elsewhere: elsewhere, service: serviceDataDir()}
 	src.file = cmd.Flag("config").Value.String()
 	if cmd.Flag("config").Changed && src.file == "" {
 		return settings{}, usageError{errors.New("--config needs a file")}

@@ -19,12 +19,21 @@ import (
 // Open opens a directory of the disk. It must be there, be ours and be closed to group and world, and its last
 // component must not be a symbolic link; else ErrUnsafe. The caller closes the FS.
 func Open(dir string) (FS, error) {
+	return OpenAsOwner(dir, func(int, int) error { return nil })
+}
+
+// OpenAsOwner is Open for a process that may become the owner of the directory, whose user and group ids are given to
+// become when they are not ours. The directory is open by then, so the owner need not be able to get there.
+func OpenAsOwner(dir string, become func(uid, gid int) error) (FS, error) {
 	d, err := openRoot(dir)
 	if err != nil {
 		return nil, err
 	}
 	var st unix.Stat_t
 	err = d.control(func(root int) error { return unix.Fstat(root, &st) })
+	if err == nil && int(st.Uid) != os.Geteuid() {
+		err = become(int(st.Uid), int(st.Gid))
+	}
 	if err == nil {
 		err = private(&st)
 	}
