@@ -3,9 +3,12 @@ package accept
 import (
 	"bytes"
 	"encoding/json"
+	"net/http"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 )
@@ -185,14 +188,22 @@ func TestRecallsAreCountedAndNeverTold(t *testing.T) {
 	t.Parallel()
 	const canary = "zzyzxcanary"
 	m, g := newRetriever(t), newRetriever(t)
+	key := filepath.Join(t.TempDir(), "token")
+	var bearer atomic.Value
+	write(t, key, []byte(canary+"-token\n"))
+	guard := page(func(w http.ResponseWriter, r *http.Request) {
+		bearer.Store(r.Header.Get("Authorization"))
+		http.Error(w, canary, http.StatusUnauthorized)
+	})(t, g)
 	d := newDaemon(t)
-	d.configure(recallOf("20s", m.memory(), g.manuals(), g.manuals("name", "gone", "command", []string{"/" + canary + "/program"})))
+	d.configure(recallOf("20s", m.memory(), g.manuals(),
+		g.manuals("name", "gone", "command", []string{"/" + canary + "/program"}), g.manuals(append(guard, "name", "guarded", "token_file", key)...)))
 	c := caller{d, d.tokenIn(canary+"-workspace", "operator", canary+"-ann", "")}
 	d.begin()
 	m.finds("memory_search", canary+" is found", strings.Repeat(canary+" ", 9000))
 	g.does("rag.search", "refuse")
 	c.do(201, "POST", "/v1/conversations/"+canary+"/turns", said(t, canary+" is said", canary+" is answered"))
-	c.recall("main", "what of the "+canary).want(t, "local ok 2, memory ok 2, manuals error 0, gone error 0")
+	c.recall("main", "what of the "+canary).want(t, "local ok 2, memory ok 2, manuals error 0, gone error 0, guarded error 0")
 	g.answers("rag.search", string(encode(t, with(asText(canary), []any{"isError", true}))))
 	c.recall("main", canary+" once more")
 	g.finds("rag.search", canary+" in a manual")
@@ -223,7 +234,12 @@ func TestRecallsAreCountedAndNeverTold(t *testing.T) {
 			t.Errorf("%s hold text: %s", what, text[max(0, at-200):min(len(text), at+100)])
 		}
 	}
-	if !bytes.Contains(d.log(), []byte(`"a retriever fails","retriever":"gone","status":"error","cause":"file does not exist"`)) {
-		t.Errorf("the log does not tell why a retriever fails: %s", d.log())
+	for _, why := range []string{`"gone","status":"error","cause":"file does not exist"`, `"guarded","status":"error","cause":"Unauthorized"`} {
+		if !bytes.Contains(d.log(), []byte(`"a retriever fails","retriever":`+why)) {
+			t.Errorf("the log does not say %s: %s", why, d.log())
+		}
+	}
+	if got := bearer.Load(); got != "Bearer "+canary+"-token" {
+		t.Errorf("the server was shown %v", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -299,12 +300,12 @@ func TestFloodsFromEverywhereKeepToTheCaps(t *testing.T) {
 	}
 }
 
-// What the daemon has started ends with it, also when nobody could tell it to.
-func TestChildrenEndWithAKilledDaemon(t *testing.T) {
+// What the daemon has started is told nothing of it, and ends with it, also when nobody could tell it to.
+func TestChildrenKnowNothingAndEndWithAKilledDaemon(t *testing.T) {
 	t.Parallel()
 	m, g := newRetriever(t), newRetriever(t)
 	m.does("memory_search", "hang")
-	d := newDaemon(t)
+	d := newDaemon(t, "SECRET_OF_OURS=zqcanary")
 	d.configure(recallOf("500ms", m.memory(), g.manuals()))
 	c := caller{d, d.tokenIn("home", "operator", "ann", "")}
 	d.begin()
@@ -312,8 +313,21 @@ func TestChildrenEndWithAKilledDaemon(t *testing.T) {
 		c.ask("main", question)
 		return len(m.calls()) > 0 && len(g.calls()) > 0
 	})
+	pids := append(m.lines("starts"), g.lines("starts")...)
+	for _, pid := range pids {
+		environment, err := os.ReadFile("/proc/" + pid + "/environ")
+		if err == nil && (strings.Contains(string(environment), "zqcanary") || strings.Contains(string(environment), "HISTORYD_")) {
+			t.Errorf("a child has the environment %q", environment)
+		}
+		files, _ := filepath.Glob("/proc/" + pid + "/fd/*")
+		for _, file := range files {
+			if to, err := os.Readlink(file); err == nil && strings.HasPrefix(to, d.dir) {
+				t.Errorf("a child has %s open", to)
+			}
+		}
+	}
 	d.kill()
-	for _, pid := range append(m.lines("starts"), g.lines("starts")...) {
+	for _, pid := range pids {
 		n, err := strconv.Atoi(pid)
 		if err != nil {
 			t.Fatal(err)

@@ -147,6 +147,43 @@ func TestWordsOfAModelAreTakenOutOfTheirWrapping(t *testing.T) {
 	}
 }
 
+// Whatever a turn consists of, it is folded and summed up: calls without a word, results alone, notes of software.
+func TestTurnsOfFewWordsAreSummedUp(t *testing.T) {
+	t.Parallel()
+	m := newModel(t, func(w http.ResponseWriter, c chat) { says(w, fmt.Sprint("Number ", c.number, ".")) })
+	d, c := newSummarised(t, m, "HISTORYD_PROJECTION_UNKNOWN_TOOLS=keep")
+	d.begin()
+	post := func(format, messages string) {
+		t.Helper()
+		c.do(201, "POST", "/v1/conversations/main/turns?format="+format, []byte(`{"messages":[`+messages+`]}`))
+	}
+	call := `{"role":"assistant","content":null,"tool_calls":[{"id":"a","type":"function","function":{"name":"search","arguments":"{\"q\":\"argument\"}"}}]}`
+	result := `{"role":"tool","tool_call_id":"a","content":"result"}`
+	post("openai", result)
+	post("openai", call)
+	post("native", `{"role":"user","content":"first words"},{"role":"user","kind":"reference","content":"a note"}`)
+	for range 30 {
+		post("openai", `{"role":"system","content":"a heartbeat"}`)
+	}
+	post("openai", call+","+result)
+	post("native", `{"role":"user","content":[{"type":"image","url":"https://example.com/x.png"}]}`)
+	post("openai", call+","+result+`,{"role":"user","content":"second words"}`)
+	post("openai", `{"role":"user","content":"third words"},{"role":"user","content":"fourth words"}`)
+	d.ended("recorded", 1)
+	reqs := m.requests()
+	said := reqs[len(reqs)-1].said
+	for part, in := range map[string]bool{
+		`user: "first words"`: true, `reference: "a note"`: true, "calls: search": true, "[image]": true, "heartbeat": false, "argument": false, `"result"`: false,
+	} {
+		if strings.Contains(said, part) != in {
+			t.Errorf("the request holds %s: %v, want %v:\n%s", part, !in, in, said)
+		}
+	}
+	if s := c.replay("main"); s.Summary == nil || s.Summary.Turns != 2 || s.Messages[1].Content != "second words" {
+		t.Errorf("the replay is %+v", s)
+	}
+}
+
 func TestTheKeyOfAModelIsInItsFileAlone(t *testing.T) {
 	t.Parallel()
 	m := newModel(t, status(401, "WWW-Authenticate", "Bearer"))
