@@ -50,7 +50,7 @@ func (x *anthropicExporter) add(o *object, m *history.Message) {
 	}
 	for i := range m.Content {
 		o.element()
-		exportBlock(o, &m.Content[i])
+		exportBlock(o, &m.Content[i], map[history.Role]int{history.Assistant: inAssistant, history.System: inSystem}[m.Role])
 	}
 	if role != "user" {
 		x.end(o)
@@ -79,13 +79,14 @@ func exportRest(o *object, raw jsontext.Value, except []string) {
 	}
 }
 
-func exportBlock(o *object, b *history.Block) {
+// exportBlock writes a block where it stands, so that it can be read there.
+func exportBlock(o *object, b *history.Block, place int) {
 	switch b.Type {
 	case history.OpaqueBlock:
 		own := b.Provider == anthropicProvider && b.Opaque.Kind() == '{'
-		o.opaque(b, own, func(d *decoder, v strictjson.Value) history.Block { return d.anthropicBlock(v, "", inAssistant) }, func(s string) {
+		o.opaque(b, own, func(d *decoder, v strictjson.Value) history.Block { return d.anthropicBlock(v, "", place) }, func(s string) {
 			part := history.Text(s)
-			exportBlock(o, &part)
+			exportBlock(o, &part, place)
 		})
 		return
 	case history.ThinkingBlock:
@@ -124,7 +125,7 @@ func exportResult(o *object, b *history.Block) {
 		o.openList()
 		for i := range b.Content {
 			o.element()
-			exportBlock(o, &b.Content[i])
+			exportBlock(o, &b.Content[i], inResult)
 		}
 		o.closeList()
 	default:

@@ -157,3 +157,9 @@ func TestWhatIsExportedCanBeImported(t *testing.T) {
 		t.Error("nothing was taken in")
 	}
 }
+
+// What a native client put where the provider has no such block comes in again.
+func TestABlockIsExportedAsWhatMayStandThere(t *testing.T) {
+	importable(t, decodeAppend(t, Native, `[{"role":"system","content":[{"type":"opaque","provider":"anthropic","data":{"type":"document","source":{"type":"file","file_id":"f"}}}]},
+		{"role":"user","content":[{"type":"opaque","provider":"anthropic","data":{"type":"redacted_thinking","data":"x"}}]}]`))
+}
