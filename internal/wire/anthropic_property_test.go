@@ -66,8 +66,9 @@ func drawAnthropicBlocks(t *rapid.T, role history.Role) []history.Block {
 		case kind == 5:
 			return history.Block{Type: history.ThinkingBlock, Encrypted: "e"}
 		case kind == 6:
-			return opaque(`{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{}}`, `{"type":"web_search_tool_result","tool_use_id":"srvtoolu_1","content":[]}`,
-				`{"type":"server_tool_use","id":"srvtoolu_2","name":"web_fetch","input":{},"cache_control":null}`, `{"type":"web_fetch_tool_result","tool_use_id":"srvtoolu_2","content":{}}`,
+			return opaque(`{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{}}`, `{"type":"web_search_tool_result","tool_use_id":"srvtoolu_1","content":[]}`, `{"type":"web_fetch_tool_result","tool_use_id":"srvtoolu_1","content":{"type":"x"}}`,
+				`{"type":"web_search_tool_result","tool_use_id":"srvtoolu_1","content":[{"type":"web_search_result","url":"u","title":"t"}]}`,
+				`{"type":"server_tool_use","id":"srvtoolu_2","name":"web_fetch","input":{},"cache_control":null}`, `{"type":"web_fetch_tool_result","tool_use_id":"srvtoolu_2","content":{"type":"web_fetch_result"}}`,
 				`{"type":"mcp_tool_use","id":"a","name":"n","server_name":"s","input":{}}`, `{"type":"mcp_tool_result","tool_use_id":"a","content":[{"type":"text","text":"x"}]}`,
 				`{"type":"compaction","content":"x"}`, `{"type":"compaction","content":""}`, `{"type":"container_upload","file_id":"f"}`, `{"type":"refusal","refusal":"no"}`, `null`)
 		}

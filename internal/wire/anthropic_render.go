@@ -73,6 +73,7 @@ func renderAnthropic(s *Show) Shown {
 	r.ids = numbering{rule: anthropicIDs, counts: r.report}
 	r.names = naming{rule: anthropicNames}
 	r.media = chooseMedia(s.Messages, r.takes)
+	r.media.withoutWide()
 	r.cites = allCite(s.Messages)
 	r.plan()
 	r.pair()
@@ -212,7 +213,7 @@ func (r *anthropicRender) pair() {
 				open[p.text] = &servedCall{p, turn}
 			case serverResult:
 				c := open[p.text]
-				if c == nil || remote(c.b) != remote(p.b) {
+				if c == nil || !answersServed(c.b, p.b) {
 					r.withhold(p)
 					continue
 				}
@@ -240,8 +241,14 @@ type servedCall struct {
 	turn int // of the assistant
 }
 
-// remote reports whether a call or a result is of a tool on an MCP server.
-func remote(b *history.Block) bool { return strings.HasPrefix(textOf(b.Opaque, "type"), "mcp_") }
+// answersServed reports whether a result is of the tool that a call is of: its type names it.
+func answersServed(call, result *history.Block) bool {
+	tool, name := strings.TrimSuffix(textOf(result.Opaque, "type"), "_tool_result"), textOf(call.Opaque, "name")
+	if textOf(call.Opaque, "type") == "mcp_tool_use" {
+		return tool == "mcp"
+	}
+	return tool == name || tool == "tool_search" && strings.HasPrefix(name, "tool_search_")
+}
 
 func (r *anthropicRender) withhold(p *piece) {
 	p.kind = gone

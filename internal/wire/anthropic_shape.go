@@ -175,7 +175,7 @@ func anthropicTakes(m *history.Message, b *history.Block) bool {
 	}
 	switch typ {
 	case "image/jpeg", "image/png", "image/gif", "image/webp":
-		return b.Type == history.ImageBlock && len(b.Data) > 0
+		return b.Type == history.ImageBlock && len(b.Data) > 0 && side(b) <= maxSide
 	case "application/pdf":
 		return b.Type == history.DocumentBlock && len(b.Data) > 0
 	case "text/plain":
@@ -319,9 +319,31 @@ func whole(block jsontext.Value, typ string) bool {
 		return full("file_id")
 	case "compaction":
 		return content.IsNull() || content.Kind() == '"' && full("content")
+	case "web_search_tool_result":
+		return full("tool_use_id") && (typed(content) || allFound(content))
 	default:
-		return !strings.HasSuffix(typ, "_tool_result") || full("tool_use_id") && content.Raw != nil
+		return !strings.HasSuffix(typ, "_tool_result") || full("tool_use_id") && typed(content)
 	}
+}
+
+// typed reports whether content is an object with a type, as the results of the
+// provider's tools are, and so are their errors.
+func typed(content strictjson.Value) bool {
+	return content.Kind() == '{' && textOf(content.Raw, "type") != ""
+}
+
+// allFound reports whether content is a list of what a search found. Its encrypted part
+// is what the provider reads.
+func allFound(content strictjson.Value) bool {
+	if content.Kind() != '[' {
+		return false
+	}
+	for _, e := range content.Elements() {
+		if textOf(e.Raw, "type") != "web_search_result" || kindOf(e.Raw, "url") != '"' || kindOf(e.Raw, "title") != '"' || textOf(e.Raw, "encrypted_content") == "" {
+			return false
+		}
+	}
+	return true
 }
 
 // says reports whether content is a text, or blocks of those types, that says something.

@@ -30,6 +30,11 @@ func anthropic(c *checker, messages, system, tools *value) {
 		}
 	}
 	a.results(nil)
+	if c.images > fewImages {
+		for _, v := range c.wide {
+			c.complain(v, "is an image of over %d pixels a side, in a request of more than %d", maxSideOfMany, fewImages)
+		}
+	}
 	if n := len(messages.children); n > 0 {
 		endsClean(c, messages.children[n-1])
 	}
@@ -76,6 +81,9 @@ func (a *anthropicPairs) message(m *value) {
 		}
 		a.list(content, 0, func(c *checker, v *value) { c.typed(v, where, kinds) })
 		notBlank(a.checker, content)
+		if n := len(content.children); n > 0 && strings.HasSuffix(content.children[n-1].str("type"), "thinking") {
+			a.complain(content.children[n-1], "ends the message: the final block in an assistant message cannot be thinking")
+		}
 	default:
 		a.complain(content, "must be a string or a list of blocks")
 	}
@@ -155,9 +163,9 @@ func servedInside(c *checker, content *value) {
 		switch {
 		case kind == "server_tool_use" || kind == "mcp_tool_use":
 			open[b.str("id")] = b
-		case served(kind):
+		case isServed(kind):
 			id := b.str("tool_use_id")
-			if open[id] == nil || (kind == "mcp_tool_result") != (open[id].str("type") == "mcp_tool_use") {
+			if !answersCall(kind, open[id]) {
 				c.complain(b, "has no call before it in the same message: a server_tool_use and its result stay together")
 			}
 			delete(open, id)
@@ -170,9 +178,21 @@ func servedInside(c *checker, content *value) {
 	}
 }
 
-// served reports whether a block is the result of a tool that the provider runs.
-func served(kind string) bool {
+// isServed reports whether a block is the result of a tool that the provider runs.
+func isServed(kind string) bool {
 	return kind != "tool_result" && strings.HasSuffix(kind, "_tool_result")
+}
+
+// answersCall reports whether a result of that type is one of that call.
+func answersCall(kind string, call *value) bool {
+	tool := strings.TrimSuffix(kind, "_tool_result")
+	switch call.str("type") {
+	case "mcp_tool_use":
+		return tool == "mcp"
+	case "server_tool_use":
+		return tool == call.str("name") || tool == "tool_search" && strings.HasPrefix(call.str("name"), "tool_search_")
+	}
+	return false
 }
 
 // spoken is a text that says something.

@@ -1,9 +1,41 @@
 package judge
 
 import (
+	"bytes"
+	"encoding/base64"
+	"image"
+	"image/png"
 	"strings"
 	"testing"
 )
+
+// wide, wideGIF and wideWebP are headers of images of that size, in base64.
+func wide(width, height int) string {
+	var b bytes.Buffer
+	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, width, height))); err != nil {
+		panic(err)
+	}
+	return base64.StdEncoding.EncodeToString(b.Bytes())
+}
+
+func wideGIF(width int) string {
+	return base64.StdEncoding.EncodeToString([]byte{'G', 'I', 'F', '8', '9', 'a', byte(width), byte(width >> 8), 1, 0, 0, 0, 0})
+}
+
+func wideWebP(kind string, width int) string {
+	b := make([]byte, 40)
+	copy(b, "RIFF")
+	copy(b[8:], "WEBP"+kind)
+	switch kind {
+	case "VP8 ":
+		b[26], b[27] = byte(width), byte(width>>8)
+	case "VP8L":
+		b[21], b[22] = byte(width-1), byte((width-1)>>8)
+	default:
+		b[24], b[25], b[26] = byte(width-1), byte((width-1)>>8), byte((width-1)>>16)
+	}
+	return base64.StdEncoding.EncodeToString(b)
+}
 
 func TestAnthropic(t *testing.T) {
 	const (
@@ -28,6 +60,9 @@ func TestAnthropic(t *testing.T) {
 	swap := func(s, old, new string) string { return strings.ReplaceAll(s, old, new) }
 	x := func(n int) string { return strings.Repeat("x", n) }
 	image := `{"type":"image","source":{"type":"url","url":"https://x"}}`
+	block := func(media, data string) string {
+		return `{"type":"image","source":{"type":"base64","media_type":"` + media + `","data":"` + data + `"}}`
+	}
 	judged(t, "anthropic", tools, []verdict{
 		{"a role that nobody has", user + `,{"role":"tool","content":"x"}`, user + `,{"role":"assistant","content":"x"}`, "", "must be one of"},
 		{"a system message", user + `,{"role":"system","content":"x"}`, user, "", "must be one of"},
@@ -42,7 +77,7 @@ func TestAnthropic(t *testing.T) {
 		{"a text of separators", say(`{"type":"text","text":"\u001f"}`), say(`{"type":"text","text":"\u001fx"}`), "", "must contain non-whitespace text"},
 		{"a blank text alone", say(`{"type":"text","text":" "}`), say(`{"type":"text","text":" "},` + text), "", "must contain non-whitespace text"},
 		{"a blank text beside an image", say(`{"type":"text","text":"\t"},` + image), say(text + "," + image), "", "must contain non-whitespace text"},
-		{"a blank text before thinking", answer(`{"type":"text","text":" "},{"type":"thinking","thinking":"x","signature":"x"}`), answer(`{"type":"thinking","thinking":"x","signature":"x"},{"type":"text","text":" "},{"type":"thinking","thinking":"x","signature":"x"}`), "", "must contain non-whitespace text"},
+		{"a blank text before thinking", answer(`{"type":"text","text":" "},{"type":"thinking","thinking":"x","signature":"x"}`), answer(`{"type":"thinking","thinking":"x","signature":"x"},{"type":"text","text":" "},{"type":"thinking","thinking":"x","signature":"x"},` + text), "", "must contain non-whitespace text"},
 		{"a marked empty text", say(`{"type":"text","text":"","cache_control":{"type":"ephemeral"}},` + text), say(`{"type":"text","text":"x","cache_control":{"type":"ephemeral","ttl":"1h"}}`), "", "marks an empty block"},
 		{"a marker of another kind", say(`{"type":"text","text":"x","cache_control":{"type":"long"}}`), say(`{"type":"text","text":"x","cache_control":null}`), "", "must be one of"},
 		{"white space at the end", answer(`{"type":"text","text":"x\n"}`), answer(`{"type":"text","text":"x\ny"}`), "", "cannot end with trailing whitespace"},
@@ -51,9 +86,10 @@ func TestAnthropic(t *testing.T) {
 		{"an image of the assistant", answer(image), say(image), "", "is no type that an assistant message may hold"},
 		{"thinking of the user", say(`{"type":"thinking","thinking":"x","signature":"x"}`), answer(`{"type":"thinking","thinking":"","signature":"x"},` + text), "", "is no type that a user message may hold"},
 		{"thinking without a signature", answer(`{"type":"thinking","thinking":"x"},` + text), answer(`{"type":"redacted_thinking","data":"x"},` + text), "", "lacks signature: field required"},
-		{"thinking with an empty signature", answer(`{"type":"thinking","thinking":"x","signature":""},` + text), answer(`{"type":"thinking","thinking":"x","signature":"x"}`), "", "signature must not be empty"},
+		{"thinking with an empty signature", answer(`{"type":"thinking","thinking":"x","signature":""},` + text), answer(`{"type":"thinking","thinking":"x","signature":"x"},` + text), "", "signature must not be empty"},
 		{"a marker on thinking", answer(`{"type":"thinking","thinking":"x","signature":"x","cache_control":null}`), answer(text), "", "is no member"},
-		{"redacted thinking of nothing", answer(`{"type":"redacted_thinking","data":""},` + text), answer(`{"type":"redacted_thinking","data":"x"}`), "", "must not be empty"},
+		{"redacted thinking of nothing", answer(`{"type":"redacted_thinking","data":""},` + text), answer(`{"type":"redacted_thinking","data":"x"},` + text), "", "must not be empty"},
+		{"thinking at the end", answer(text + `,{"type":"redacted_thinking","data":"x"}`), answer(`{"type":"redacted_thinking","data":"x"},` + text), "", "the final block in an assistant message cannot be thinking"},
 		{"input that is a string", swap(call, `{"n":1}`, `"{}"`) + "," + say(a), call + "," + say(a), "", "input must be an object"},
 		{"an id with a sign", swap(call+","+say(a), `"a"`, `"a|b"`), swap(call+","+say(a), `"a"`, `"`+x(500)+`"`), "", "must match ^[a-zA-Z0-9_-]+$"},
 		{"an empty id", swap(call+","+say(a), `"a"`, `""`), call + "," + say(a), "", "must match ^[a-zA-Z0-9_-]+$"},
@@ -80,6 +116,10 @@ func TestAnthropic(t *testing.T) {
 		{"an image from nowhere", source("image", `"type":"attachment"`), source("image", `"type":"file","file_id":"x"`), "", "is no type that an image may hold"},
 		{"an image at no URL", source("image", `"type":"url","url":"ftp://x"`), source("image", `"type":"url","url":"http://x"`), "", "is no URL"},
 		{"too many images", say(times(101, image)), say(times(100, image)), "", "at most 100"},
+		{"an image that is too wide", data("image", "image/png", wide(8001, 1)), data("image", "image/png", wide(1, 8000)), "", "8001 pixels a side: at most 8000"},
+		{"a wide image beside many", say(times(20, image) + "," + block("image/gif", wideGIF(2001))), say(times(20, image) + "," + block("image/gif", wideGIF(2000))), "", "over 2000 pixels a side"},
+		{"a wide image beside few", data("image", "image/webp", wideWebP("VP8X", 8001)), say(times(19, image) + "," + block("image/webp", wideWebP("VP8X", 2001))), "", "8001 pixels a side"},
+		{"a wide image in its own way", data("image", "image/webp", wideWebP("VP8L", 8001)), data("image", "image/webp", wideWebP("VP8 ", 8000)), "", "8001 pixels a side"},
 		{"a document of another type", data("document", "text/html", "AAAA"), data("document", "application/pdf", "AAAA"), "", "media_type must be one of"},
 		{"a text that is no text/plain", source("document", `"type":"text","media_type":"text/html","data":"x"`), source("document", `"type":"text","media_type":"text/plain","data":"x"`), "", "must be one of"},
 		{"a document of nothing", source("document", `"type":"content","content":[]`), source("document", `"type":"content","content":[`+text+`,`+image+`]`), "", "is empty"},
@@ -92,7 +132,11 @@ func TestAnthropic(t *testing.T) {
 		{"a result without a search", answer(found), answer(search + "," + found + `,{"type":"text","text":"x","citations":[]}`), "", "has no call before it in the same message"},
 		{"a result before its search", answer(found + "," + search), answer(search + "," + found), "", "has no call before it"},
 		{"a search with another id", answer(swap(search+","+found, "srvtoolu_1", "toolu_1")), answer(search + "," + found), "", "must match ^srvtoolu_"},
-		{"a search of another name", answer(swap(search, `"web_search"`, `"look"`) + "," + found), answer(swap(search, `"web_search"`, `"tool_search_tool_regex"`) + "," + swap(found, "web_search", "tool_search")), "", "must be one of"},
+		{"a search of another name", answer(swap(search, `"web_search"`, `"look"`) + "," + found), answer(swap(search, `"web_search"`, `"tool_search_tool_regex"`) + "," + swap(swap(found, "web_search", "tool_search"), "[]", `{"type":"tool_search_tool_search_result","tool_references":[]}`)), "", "must be one of"},
+		{"a result of another tool", answer(search + "," + swap(swap(found, "web_search", "web_fetch"), "[]", `{"type":"web_fetch_tool_result_error","error_code":"x"}`)), answer(swap(search, "web_search", "web_fetch") + "," + swap(swap(found, "web_search", "web_fetch"), "[]", `{"type":"web_fetch_tool_result_error","error_code":"x"}`)), "", "has no call before it"},
+		{"what a search found without its encrypted part", answer(search + "," + swap(found, "[]", `[{"type":"web_search_result","url":"u","title":"t"}]`)), answer(search + "," + swap(found, "[]", `[{"type":"web_search_result","url":"u","title":"t","encrypted_content":"e","page_age":null}]`)), "", "lacks encrypted_content"},
+		{"what a search found in another form", answer(search + "," + swap(found, "[]", `"x"`)), answer(search + "," + swap(found, "[]", `{"type":"web_search_tool_result_error","error_code":"unavailable"}`)), "", "must be a list"},
+		{"what code gave in another form", answer(swap(search, "web_search", "code_execution") + "," + swap(swap(found, "web_search", "code_execution"), "[]", "{}")), answer(swap(search, "web_search", "code_execution") + "," + swap(swap(found, "web_search", "code_execution"), "[]", `{"type":"code_execution_result","stdout":"","stderr":"","return_code":0,"content":[]}`)), "", "lacks type"},
 		{"an MCP result to a search", answer(search + "," + swap(mcpped, `"m"`, `"srvtoolu_1"`)), answer(mcp + "," + mcpped), "", "has no call before it"},
 		{"an MCP call without a server", answer(swap(mcp, `"server_name":"s",`, ``) + "," + mcpped), answer(mcp + "," + swap(mcpped, `[]`, `[`+text+`]`)), "", "lacks server_name"},
 		{"an empty compaction", answer(`{"type":"compaction","content":""},` + text), answer(`{"type":"compaction","content":null},{"type":"compaction","content":"x","encrypted_content":"y"},` + text), "", "must not be empty"},

@@ -31,9 +31,9 @@ var (
 	}
 	anthropicAnswered = map[string]check{
 		"text": textBlock, "tool_use": toolUse, "server_tool_use": serverToolUse,
-		"web_search_tool_result": servedResult, "web_fetch_tool_result": servedResult, "code_execution_tool_result": servedResult,
-		"bash_code_execution_tool_result": servedResult, "text_editor_code_execution_tool_result": servedResult,
-		"tool_search_tool_result": servedResult,
+		"web_search_tool_result": served(searchFound), "web_fetch_tool_result": served(typedContent), "code_execution_tool_result": served(typedContent),
+		"bash_code_execution_tool_result": served(typedContent), "text_editor_code_execution_tool_result": served(typedContent),
+		"tool_search_tool_result": served(typedContent), "advisor_tool_result": served(typedContent),
 		"thinking": func(c *checker, v *value) {
 			c.object(v, need("type", anything), need("thinking", isString), need("signature", nonEmpty))
 		},
@@ -55,8 +55,30 @@ func toolUse(c *checker, v *value) {
 	c.call(v.member("name"))
 }
 
-func servedResult(c *checker, v *value) {
-	block(c, v, need("tool_use_id", callID), need("content", anything), may("caller", isObject))
+// served is the result of a tool that the provider runs.
+func served(content check) check {
+	return func(c *checker, v *value) {
+		block(c, v, need("tool_use_id", callID), need("content", content), may("caller", isObject))
+	}
+}
+
+// typedContent is what such a tool gave, or its error.
+func typedContent(c *checker, v *value) {
+	if isObject(c, v); v.kind == '{' && v.str("type") == "" {
+		c.complain(v, "lacks type: field required")
+	}
+}
+
+// searchFound is a list of what was found, or an error.
+func searchFound(c *checker, v *value) {
+	if v.kind == '{' {
+		c.object(v, need("type", oneOf("web_search_tool_result_error")), need("error_code", nonEmpty))
+		return
+	}
+	c.list(v, 0, func(c *checker, v *value) {
+		c.object(v, need("type", oneOf("web_search_result")), need("url", isString), need("title", isString),
+			need("encrypted_content", nonEmpty), may("page_age", orNull(isString)))
+	})
 }
 
 // callID is an id of a call.
@@ -80,8 +102,9 @@ func imageBlock(c *checker, v *value) {
 			"base64": func(c *checker, v *value) {
 				c.object(v, need("type", anything), need("media_type", oneOf("image/jpeg", "image/png", "image/gif", "image/webp")),
 					need("data", func(c *checker, v *value) {
-						isBase64(c, v)
+						data, _ := base64Of(c, v)
 						c.image(v, v.text)
+						c.sides(v, data)
 					}))
 			},
 			"url": func(c *checker, v *value) {
@@ -158,7 +181,7 @@ func serverToolUse(c *checker, v *value) {
 		}
 	}), need("name", func(c *checker, v *value) {
 		if !strings.HasPrefix(v.text, "tool_search_") {
-			oneOf("web_search", "web_fetch", "code_execution", "bash_code_execution", "text_editor_code_execution")(c, v)
+			oneOf("web_search", "web_fetch", "code_execution", "bash_code_execution", "text_editor_code_execution", "advisor")(c, v)
 		}
 	}), need("input", isObject), may("caller", isObject))
 }

@@ -7,8 +7,11 @@
 // not.
 //
 // Not judged is what only the provider knows: whether a signature is genuine, what a file
-// id names, how many pixels an image has. Parted judges, of what the provider made, whether
-// all of it that it wants together is there.
+// id names, how many pages a PDF has; nor what some servers of a format ask for beyond it,
+// such as roles that take turns in Chat Completions. Parted judges, of what the provider
+// made, whether all of it that it wants together is there.
+//
+// Requests of the Responses API are judged as with store false.
 package judge
 
 import (
@@ -64,6 +67,7 @@ type checker struct {
 	declared   map[string]bool // tools by name
 	called     []*value        // names of tools in the history
 	images     int
+	wide       []*value // images that only few may stand beside
 }
 
 // complain adds a sentence about a value.

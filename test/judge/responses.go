@@ -184,6 +184,9 @@ var responsesItems = map[string]check{
 		if v.member("id") == nil {
 			c.complain(v, "lacks id: field required")
 		}
+		if v.str("encrypted_content") == "" {
+			c.complain(v, "lacks encrypted_content: item with this id not found, items are not persisted when store is set to false")
+		}
 	},
 	"compaction": func(c *checker, v *value) {
 		item(c, v, "", need("encrypted_content", nonEmpty))
@@ -191,7 +194,10 @@ var responsesItems = map[string]check{
 			c.complain(v.member("encrypted_content"), "has %d bytes: the limit is 20 MB", n)
 		}
 	},
-	"item_reference": func(c *checker, v *value) { c.object(v, need("type", anything), need("id", itemID(""))) },
+	"item_reference": func(c *checker, v *value) {
+		c.object(v, need("type", anything), need("id", itemID("")))
+		c.complain(v, "names an item: item with this id not found, items are not persisted when store is set to false")
+	},
 }
 
 // item has the members of its type, and may have an id that begins so.
@@ -205,20 +211,55 @@ func responsesResult(c *checker, v *value) {
 
 // responsesHosted are the items of tools that the provider runs, with what they must have.
 var responsesHosted = map[string][]field{
-	"file_search_call": {need("queries", isList), may("results", orNull(isList))}, "web_search_call": {need("action", isObject)},
-	"computer_call":        {need("call_id", atMost(64)), may("action", isObject), may("pending_safety_checks", isList)},
-	"computer_call_output": {need("call_id", atMost(64)), need("output", isObject)},
-	"code_interpreter_call": {
-		may("code", orNull(isString)), need("container_id", isString), may("outputs", orNull(isList)),
+	"file_search_call": {need("id", nonEmpty), need("queries", listOf(0, isString)), need("status", nonEmpty), may("results", orNull(isList))},
+	"web_search_call":  {need("id", nonEmpty), need("action", isObject), need("status", nonEmpty)},
+	"computer_call": {
+		need("id", nonEmpty), need("call_id", atMost(64)), may("action", isObject), may("actions", isList),
+		need("pending_safety_checks", isList), need("status", nonEmpty),
 	},
-	"image_generation_call": {need("result", orNull(isBase64))},
-	"local_shell_call":      {need("id", nonEmpty)}, "local_shell_call_output": {need("id", nonEmpty), need("output", isString)},
-	"shell_call": {need("call_id", atMost(64))}, "shell_call_output": {need("call_id", atMost(64))},
-	"apply_patch_call": {need("call_id", atMost(64))}, "apply_patch_call_output": {need("call_id", atMost(64))},
-	"mcp_list_tools": {need("server_label", isString), need("tools", isList)}, "mcp_approval_request": {need("name", nonEmpty), need("arguments", isString)},
-	"mcp_approval_response": {need("approval_request_id", nonEmpty), need("approve", isBool)},
-	"mcp_call":              {need("name", nonEmpty), need("arguments", isString), may("output", orNull(isString)), may("error", anything)},
-	"tool_search_call":      {}, "tool_search_output": {},
+	"computer_call_output": {need("call_id", atMost(64)), need("output", isObject), may("acknowledged_safety_checks", orNull(isList))},
+	"code_interpreter_call": {
+		need("id", nonEmpty), need("code", orNull(isString)), need("container_id", isString), need("outputs", orNull(isList)), need("status", nonEmpty),
+	},
+	"image_generation_call":   {need("id", nonEmpty), need("result", orNull(isBase64)), need("status", nonEmpty)},
+	"local_shell_call":        {need("id", nonEmpty), need("call_id", atMost(64)), need("action", isObject), need("status", isStatus)},
+	"local_shell_call_output": {need("id", nonEmpty), need("output", isString)},
+	"shell_call":              {need("call_id", atMost(64)), need("action", holding("commands", listOf(0, isString)))},
+	"shell_call_output":       {need("call_id", atMost(64)), need("output", listOf(0, shellOutput))},
+	"apply_patch_call": {
+		need("call_id", atMost(64)), need("operation", holding("type", oneOf("create_file", "update_file", "delete_file"))), need("status", isStatus),
+	},
+	"apply_patch_call_output": {need("call_id", atMost(64)), need("status", oneOf("completed", "failed")), may("output", orNull(isString))},
+	"mcp_list_tools":          {need("id", nonEmpty), need("server_label", isString), need("tools", listOf(0, holding("name", nonEmpty)))},
+	"mcp_approval_request":    {need("id", nonEmpty), need("server_label", isString), need("name", nonEmpty), need("arguments", isString)},
+	"mcp_approval_response":   {need("approval_request_id", nonEmpty), need("approve", isBool), may("reason", orNull(isString))},
+	"mcp_call": {
+		need("id", nonEmpty), need("server_label", isString), need("name", nonEmpty), need("arguments", isString),
+		may("output", orNull(isString)), may("error", anything),
+	},
+	"tool_search_call": {need("arguments", anything)}, "tool_search_output": {need("tools", isList)},
+}
+
+// holding is an object with that member.
+func holding(name string, each check) check {
+	return func(c *checker, v *value) {
+		switch isObject(c, v); {
+		case v.kind != '{':
+		case v.member(name) == nil:
+			c.complain(v, "lacks %s: field required", name)
+		default:
+			each(c, v.member(name))
+		}
+	}
+}
+
+func shellOutput(c *checker, v *value) {
+	c.object(v, need("stdout", isString), need("stderr", isString), need("outcome", func(c *checker, v *value) {
+		c.typed(v, "an outcome", map[string]check{
+			"timeout": func(c *checker, v *value) { c.object(v, need("type", anything)) },
+			"exit":    func(c *checker, v *value) { c.object(v, need("type", anything), need("exit_code", anything)) },
+		})
+	}))
 }
 
 // hostedItem has members of its own besides those that are known.

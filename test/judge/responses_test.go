@@ -44,6 +44,10 @@ func TestResponses(t *testing.T) {
 		reasoning = `{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"x"}],"content":[{"type":"reasoning_text","text":"x"}],"encrypted_content":"x"}`
 		message   = `{"type":"message","id":"msg_1","role":"assistant","status":"completed","phase":"commentary","content":[{"type":"output_text","text":"x","annotations":[]}]}`
 		user      = `{"role":"user","content":"x"}`
+		computer  = `{"type":"computer_call","id":"cu_1","call_id":"c","action":{},"pending_safety_checks":[],"status":"completed"}`
+		shell     = `{"type":"local_shell_call","id":"s","call_id":"c","action":{},"status":"completed"}`
+		ran       = `{"type":"shell_call_output","call_id":"c","output":[{"stdout":"x","stderr":"","outcome":{"type":"exit","exit_code":0}}]}`
+		patched   = `{"type":"apply_patch_call_output","call_id":"c","status":"completed"}`
 		tools     = `{"type":"function","name":"f","parameters":{"type":"object"}},{"type":"custom","name":"g"}`
 	)
 	say := func(parts string) string { return `{"role":"user","content":[` + parts + `]}` }
@@ -83,15 +87,25 @@ func TestResponses(t *testing.T) {
 		{"an output before its call", output + "," + call, call + "," + user + "," + output, "", "no tool call found"},
 		{"an output of another type", custom + "," + output, custom + `,{"type":"custom_tool_call_output","call_id":"c","output":"x"}`, "", "no tool call found"},
 		{"a second output", pair + "," + output, pair + "," + swap(pair, "fc_1", "fc_2"), "", "no tool call found"},
-		{"a computer without an output", `{"type":"computer_call","call_id":"c","action":{},"pending_safety_checks":[]}`, `{"type":"computer_call","call_id":"c","action":{},"pending_safety_checks":[]},{"type":"computer_call_output","call_id":"c","output":{}}`, "", "no tool output found"},
-		{"a shell without an output", `{"type":"local_shell_call","id":"s","call_id":"c"}`, `{"type":"local_shell_call","id":"s","call_id":"c"},{"type":"local_shell_call_output","id":"s","output":"x"}`, "", "no tool output found"},
+		{"a computer without an output", computer, computer + `,{"type":"computer_call_output","call_id":"c","output":{}}`, "", "no tool output found"},
+		{"a computer without checks", swap(computer, `"pending_safety_checks":[],`, ``), computer + `,{"type":"computer_call_output","call_id":"c","output":{}}`, "", "lacks pending_safety_checks"},
+		{"a shell without an output", shell, shell + `,{"type":"local_shell_call_output","id":"s","output":"x"}`, "", "no tool output found"},
+		{"a shell without what it is to do", swap(shell, `"action":{},`, ``), shell + `,{"type":"local_shell_call_output","id":"s","output":"x"}`, "", "lacks action"},
+		{"a shell without commands", `{"type":"shell_call","call_id":"c","action":{}},` + ran, `{"type":"shell_call","call_id":"c","action":{"commands":["ls"]}},` + ran, "", "lacks commands"},
+		{"a shell that does not say how it ended", `{"type":"shell_call","call_id":"c","action":{"commands":["ls"]}},` + swap(ran, `,"outcome":{"type":"exit","exit_code":0}`, ``), `{"type":"shell_call","call_id":"c","action":{"commands":["ls"]}},` + ran, "", "lacks outcome"},
+		{"a patch without a status", `{"type":"apply_patch_call","call_id":"c","operation":{"type":"delete_file","path":"x"}},` + patched, `{"type":"apply_patch_call","call_id":"c","status":"completed","operation":{"type":"delete_file","path":"x"}},` + patched, "", "lacks status"},
+		{"code without its outputs", `{"type":"code_interpreter_call","id":"ci_1","status":"completed","container_id":"x","code":"1"}`, `{"type":"code_interpreter_call","id":"ci_1","status":"completed","container_id":"x","code":"1","outputs":null}`, "", "lacks outputs"},
+		{"an image without a status", `{"type":"image_generation_call","id":"ig_1","result":"AAAA"}`, `{"type":"image_generation_call","id":"ig_1","status":"completed","result":"AAAA"}`, "", "lacks status"},
+		{"a file search without a status", `{"type":"file_search_call","id":"fs_1","queries":["x"]}`, `{"type":"file_search_call","id":"fs_1","queries":["x"],"status":"completed","results":null}`, "", "lacks status"},
+		{"tools of a server without names", `{"type":"mcp_list_tools","id":"mcpl_1","server_label":"s","tools":[{}]}`, `{"type":"mcp_list_tools","id":"mcpl_1","server_label":"s","tools":[{"name":"n","input_schema":{}}]}`, "", "lacks name"},
 		{"arguments that are an object", swap(pair, `"{}"`, `{}`), pair, "", "arguments must be a string"},
 		{"input that is an object", swap(custom, `"input":"x"`, `"input":{}`), custom + `,{"type":"custom_tool_call_output","call_id":"c","output":[{"type":"input_text","text":"x"}]}`, "", "input must be a string"},
 		{"a name with a blank", swap(pair, `"f"`, `"a b"`), swap(pair, `"name":`, `"namespace":"n","name":`), "", "must match"},
 		{"an output of parts of the assistant", call + "," + swap(output, `"x"`, `[{"type":"output_text","text":"x","annotations":[]}]`), call + "," + swap(output, `"x"`, `[`+image("https://x")+`]`), "", "is no type that an output may hold"},
 		{"a compaction of nothing", `{"type":"compaction"}`, `{"type":"compaction","id":"cmp_1","encrypted_content":"x"}`, "", "lacks encrypted_content"},
 		{"a compaction that is too large", `{"type":"compaction","encrypted_content":"` + x(maxCompaction+1) + `"}`, `{"type":"compaction","encrypted_content":"` + x(maxCompaction) + `"}`, "", "the limit is 20 MB"},
-		{"a reference to nothing", `{"type":"item_reference"}`, `{"type":"item_reference","id":"msg_1"}`, "", "lacks id"},
+		{"a reference", `{"type":"item_reference","id":"msg_1"}`, message, "", "items are not persisted when store is set to false"},
+		{"reasoning that is stored only", swap(reasoning, `,"encrypted_content":"x"`, ``) + "," + message, reasoning + "," + message, "", "items are not persisted when store is set to false"},
 		{"a search of nothing", `{"type":"web_search_call","id":"ws_1"}`, `{"type":"web_search_call","id":"ws_1","action":{},"status":"completed"}`, "", "lacks action"},
 		{"a hosted call of another shape", `{"type":"mcp_call","name":"x","arguments":{}}`, `{"type":"mcp_call","id":"mcp_1","server_label":"s","name":"x","arguments":"{}"}`, "", "arguments must be a string"},
 		{"an image without a detail", say(`{"type":"input_image","image_url":"https://x"}`), say(image("https://x")), "", "lacks detail"},

@@ -4,6 +4,10 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json/jsontext"
+	"image"
+	_ "image/gif" // for image.DecodeConfig
+	_ "image/jpeg"
+	_ "image/png"
 	"strconv"
 	"strings"
 
@@ -150,6 +154,47 @@ func (c *checker) image(v *value, text string) {
 	if len(text) > maxImage {
 		c.complain(v, "is an image of %d characters: the limit is 5 MB", len(text))
 	}
+}
+
+// Limits of images, in pixels a side.
+const (
+	maxSide       = 8000
+	maxSideOfMany = 2000
+	fewImages     = 20
+)
+
+// sides holds an image to the limits of its sides, where its bytes tell them.
+func (c *checker) sides(v *value, data []byte) {
+	n := longer(data)
+	if n > maxSide {
+		c.complain(v, "is an image of %d pixels a side: at most %d are taken", n, maxSide)
+	}
+	if n > maxSideOfMany {
+		c.wide = append(c.wide, v)
+	}
+}
+
+// longer is the longer side of an image; 0 for bytes that nobody can read.
+func longer(data []byte) int {
+	if len(data) >= 30 && string(data[:4]) == "RIFF" && string(data[8:12]) == "WEBP" {
+		bits := func(at, from, n int) int {
+			v := 0
+			for i := 3; i >= 0; i-- {
+				v = v<<8 | int(data[at+i])
+			}
+			return v >> from & (1<<n - 1)
+		}
+		return map[string]int{
+			"VP8 ": max(bits(26, 0, 14), bits(26, 16, 14)),
+			"VP8L": max(bits(21, 0, 14), bits(21, 14, 14)) + 1,
+			"VP8X": max(bits(24, 0, 24), bits(26, 8, 24)) + 1,
+		}[string(data[12:16])]
+	}
+	size, _, err := image.DecodeConfig(bytes.NewReader(data))
+	if err != nil {
+		return 0
+	}
+	return max(size.Width, size.Height)
 }
 
 // imageURL is the URL of an image, or a data: URL of one.
