@@ -22,9 +22,7 @@ import (
 func (p *Pipeline) Fork(ctx context.Context, from, to Conversation, through int64) (history.Receipt, error) {
 	receipt, err := p.fork(ctx, from, to, through)
 	p.metrics.forked(err)
-	if err == nil {
-		p.index.Touch(to.Scope, to.Name)
-	}
+	p.added(to, receipt, err)
 	return receipt, err
 }
 
@@ -172,8 +170,8 @@ func (p *Pipeline) Rewind(ctx context.Context, c Conversation, through int64, if
 		if lost := p.forget(ctx, c); lost != nil {
 			p.log.ErrorContext(ctx, "the index still holds what was rewound", "error", lost)
 		}
-		p.index.Touch(c.Scope, c.Name)
 	}
+	p.added(c, receipt, err)
 	if err != nil {
 		err = fmt.Errorf("rewind: %w", err)
 	}

@@ -34,8 +34,10 @@ var (
 // A Searcher is the full-text index of the record. *recall.Index is one.
 type Searcher interface {
 	recall.Searcher
-	// Touch says that something was added to the conversation. It never waits.
+	// Touch says that something was added to the conversation. It never waits, nor does Doubt.
 	Touch(scope identity.Scope, conversation string)
+	// Doubt says that something may have been, or may be yet.
+	Doubt(scope identity.Scope, conversation string)
 	// Forget removes all of the conversation, durably. It comes after the change of the record.
 	Forget(ctx context.Context, scope identity.Scope, conversation string) error
 	ForgetAll(ctx context.Context, scope identity.Scope) error
@@ -54,6 +56,7 @@ func (nothing) Search(context.Context, identity.Scope, recall.Query) (recall.Res
 	return recall.Results{Behind: true}, nil
 }
 func (nothing) Touch(identity.Scope, string)                         {}
+func (nothing) Doubt(identity.Scope, string)                         {}
 func (nothing) Forget(context.Context, identity.Scope, string) error { return nil }
 func (nothing) ForgetAll(context.Context, identity.Scope) error      { return nil }
 func (nothing) Recall(context.Context, recall.Ask) recall.Recalled {
@@ -234,6 +237,17 @@ func (p *Pipeline) Search(ctx context.Context, scope identity.Scope, q recall.Qu
 		return recall.Results{}, fmt.Errorf("search: %w", err)
 	}
 	return found, nil
+}
+
+// added tells the index of a commit, and of one that may have been made though that is
+// not known, or may still be: nobody waits for what was begun, but it goes on.
+func (p *Pipeline) added(c Conversation, r history.Receipt, err error) {
+	switch result(r, err) {
+	case "ok":
+		p.index.Touch(c.Scope, c.Name)
+	case "canceled", "failed":
+		p.index.Doubt(c.Scope, c.Name)
+	}
 }
 
 // forget takes a conversation whose record was cleared, rewound or replaced out of the

@@ -44,9 +44,7 @@ type Change struct {
 func (p *Pipeline) Record(ctx context.Context, c Conversation, t Turn) (Recorded, error) {
 	out, err := p.record(ctx, c, t)
 	p.metrics.appended(out.Receipt, err)
-	if err == nil && out.Added > 0 {
-		p.index.Touch(c.Scope, c.Name)
-	}
+	p.added(c, out.Receipt, err)
 	return out, err
 }
 

@@ -84,8 +84,8 @@ func (p *Pipeline) Import(ctx context.Context, c Conversation, d Document) (Impo
 				err = fmt.Errorf("import: %w", err)
 			}
 		}
-		p.index.Touch(c.Scope, c.Name)
 	}
+	p.added(c, out.Receipt, err)
 	p.metrics.imported(d.Mode, out.Receipt, err)
 	return out, err
 }

@@ -178,8 +178,7 @@ func (x *Index) poke() {
 }
 
 // Touch says that a conversation has changed. It only takes a note; the conversation is read in the background, or by
-// the next search. Call it after everything that may have added messages, also when that failed and it is not known
-// whether it did.
+// the next search. Call it after everything that has added messages.
 func (x *Index) Touch(scope identity.Scope, conversation string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -188,6 +187,17 @@ func (x *Index) Touch(scope identity.Scope, conversation string) {
 	}
 	x.caller(scope).touch(conversation)
 	x.poke()
+}
+
+// Doubt says that it is not known whether a conversation has changed or will: it is looked at now, and again later. Until
+// then a search is behind.
+func (x *Index) Doubt(scope identity.Scope, conversation string) {
+	x.Touch(scope, conversation)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if c := x.callers[scope]; c != nil && !x.closed {
+		c.postpone(x.now(), conversation)
+	}
 }
 
 // touch notes that a conversation is behind. Index.mu is held.
