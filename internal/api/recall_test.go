@@ -3,7 +3,6 @@ package api
 import (
 	"encoding/json/jsontext"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -15,47 +14,6 @@ import (
 	"historyd/internal/recall"
 	"historyd/internal/store"
 )
-
-type foundBody struct {
-	Data []struct {
-		Conversation string   `json:"conversation"`
-		Snippet      string   `json:"snippet"`
-		Seq          int64    `json:"seq"`
-		Marks        [][2]int `json:"marks"`
-	} `json:"data"`
-}
-
-func TestSearchFindsWhatThisCallerHas(t *testing.T) {
-	d := newDaemon(t, projection.Options{})
-	d.say("ann", "x", "the lighthouse in Port Ellery")
-	d.say("ann", "y", "nothing of that kind")
-	d.say("bob", "x", "a lighthouse of somebody else")
-	got := as[foundBody](t, d.get("ann", "/v1/search?q=lighthouse"))
-	if len(got.Data) != 1 || got.Data[0].Conversation != "x" || got.Data[0].Seq != 1 || !strings.Contains(got.Data[0].Snippet, "lighthouse") || len(got.Data[0].Marks) != 1 {
-		t.Errorf("found %+v", got)
-	}
-	for query, code := range map[string]string{
-		"": "invalid_parameter", "?q=": "invalid_parameter", "?q=-x": "invalid_parameter", "?q=x&role=king": "invalid_parameter", "?q=x&sort=worst": "invalid_parameter",
-		"?q=x&limit=0": "invalid_parameter", "?q=x&limit=101": "invalid_parameter", "?q=x&after=7": "invalid_parameter", "?q=x&cursor=zzz": "invalid_parameter",
-		"?q=x&conversation=.x": "invalid_conversation", "?q=x&zzz=1": "invalid_parameter",
-	} {
-		want(t, d.get("ann", "/v1/search"+query), 400, code)
-	}
-	for _, query := range []string{"?q=lighthouse&conversation=x&after=0&before=5", "?q=lighthouse&after=2020-01-01T00:00:00Z", "?q=light*&sort=newest&role=user"} {
-		if got := as[foundBody](t, d.get("ann", "/v1/search"+query)); len(got.Data) != 1 {
-			t.Errorf("%s: found %+v", query, got)
-		}
-	}
-	want(t, d.send(request{method: http.MethodDelete, path: "/v1/conversations/x", caller: "ann"}), 204, "")
-	if got := as[foundBody](t, d.get("ann", "/v1/search?q=lighthouse")); len(got.Data) != 0 {
-		t.Errorf("after the clear: found %+v", got)
-	}
-	d.say("ann", "z", "a lighthouse once more")
-	want(t, d.post("ann", "/v1/conversations/z/rewind", `{"through_seq":0}`), 200, "")
-	if got := as[foundBody](t, d.get("ann", "/v1/search?q=lighthouse")); len(got.Data) != 0 {
-		t.Errorf("after the rewind: found %+v", got)
-	}
-}
 
 func TestRecallBringsWhatIsKnownAndStoresItOnce(t *testing.T) {
 	d := newDaemon(t, projection.Options{})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -50,7 +49,7 @@ func (s *server) search(x *exchange, r *http.Request) error {
 	found, err := s.pipeline.Search(ctx, x.visitor.scope, q)
 	switch {
 	case errors.Is(err, pipeline.ErrBadQuery):
-		return badParameter("q", "must hold a word to look for: letters or digits that -word does not exclude")
+		return badParameter("q", "must hold a word to look for, of letters or digits, that is not excluded; at most 256 words, and 32 of what must or must not be there")
 	case errors.Is(err, pipeline.ErrBadCursor):
 		return badParameter("cursor", "must be the next of an earlier page of the same search")
 	case err != nil:
@@ -77,7 +76,7 @@ func searchOf(p params) (q pipeline.Query, err error) {
 	}
 	q.Text = text
 	if q.Conversation, ok = p.text("conversation"); ok && !identity.ValidConversation(q.Conversation) {
-		return q, newProblem("invalid_conversation")
+		return q, &problem{code: "invalid_conversation", field: "conversation"}
 	}
 	if role, ok := p.text("role"); ok {
 		if q.Role, err = p.oneOf("role", "user", "assistant", "tool", "system"); err != nil {
@@ -95,13 +94,16 @@ func searchOf(p params) (q pipeline.Query, err error) {
 		return q, err
 	}
 	limit, err := p.int("limit", 1, pipeline.MaxResults, 20)
+	if err != nil {
+		return q, err
+	}
 	q.Limit = int(limit)
 	if cursor, ok := p.text("cursor"); ok {
 		if q.Cursor = cursor; cursor == "" {
 			return q, badParameter("cursor", "must be the next of an earlier page")
 		}
 	}
-	return q, err
+	return q, nil
 }
 
 // bound reads a limit of a search: a time, or within one conversation a seq.
@@ -110,10 +112,18 @@ func (p params) bound(name string, within bool) (at time.Time, seq int64, err er
 	if !ok {
 		return at, 0, nil
 	}
-	if n, err := strconv.ParseInt(s, 10, 64); err == nil && within && (n > 0 || n == 0 && name == "after") {
-		return at, n, nil
+	if within && strings.Trim(s, "0123456789") == "" {
+		least := int64(1)
+		if name == "after" {
+			least = 0
+		}
+		seq, err = p.int(name, least, pipeline.Unbounded, 0)
+		return at, seq, err
 	}
 	if at, err = time.Parse(time.RFC3339Nano, s); err == nil {
+		if at.IsZero() { // which is no limit in a query
+			at = at.Add(time.Nanosecond)
+		}
 		return at, 0, nil
 	}
 	return at, 0, badParameter(name, "must be a time such as 2006-01-02T15:04:05Z, or with conversation a seq")

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"historyd/internal/history"
+	"historyd/internal/identity"
 )
 
 // Errors of a query that can't be answered, whatever the index holds.
@@ -219,22 +220,22 @@ func (a rank) before(b rank, newest bool) bool {
 	return a.seq > b.seq
 }
 
-// mark tells this search from others, so that a cursor is not used with another one.
-func (q *Query) mark() uint32 {
+// mark tells this search of a caller's from all others, so that a cursor is not used with another one.
+func (q *Query) mark(scope identity.Scope) uint32 {
 	h := fnv.New32a()
-	for _, s := range []string{q.Text, q.Conversation, q.Role, q.Sort} {
+	for _, s := range []string{scope.Dir(), q.Text, q.Conversation, q.Role, q.Sort} {
 		h.Write(binary.AppendUvarint(nil, uint64(len(s))))
 		h.Write([]byte(s))
 	}
-	for _, n := range []int64{q.After.UnixMilli(), q.Before.UnixMilli(), q.AfterSeq, q.BeforeSeq} {
+	for _, n := range []int64{q.After.UnixMicro(), q.Before.UnixMicro(), q.AfterSeq, q.BeforeSeq} {
 		h.Write(binary.AppendVarint(nil, n))
 	}
 	return h.Sum32()
 }
 
 // cursor names the place behind a hit.
-func (q *Query) cursor(r rank) string {
-	b := binary.BigEndian.AppendUint32([]byte{1}, q.mark())
+func (q *Query) cursor(scope identity.Scope, r rank) string {
+	b := binary.BigEndian.AppendUint32([]byte{1}, q.mark(scope))
 	b = binary.BigEndian.AppendUint64(b, math.Float64bits(r.score))
 	b = binary.BigEndian.AppendUint64(b, uint64(r.at))
 	b = binary.BigEndian.AppendUint64(b, uint64(r.seq))
@@ -242,12 +243,12 @@ func (q *Query) cursor(r rank) string {
 }
 
 // place reads the cursor; nil when there is none.
-func (q *Query) place() (*rank, error) {
+func (q *Query) place(scope identity.Scope) (*rank, error) {
 	if q.Cursor == "" {
 		return nil, nil
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(q.Cursor)
-	if err != nil || len(b) < 30 || len(b) > 30+256 || b[0] != 1 || binary.BigEndian.Uint32(b[1:]) != q.mark() {
+	if err != nil || len(b) < 30 || len(b) > 30+256 || b[0] != 1 || binary.BigEndian.Uint32(b[1:]) != q.mark(scope) {
 		return nil, ErrBadCursor
 	}
 	r := &rank{

@@ -62,7 +62,7 @@ func (x *Index) search(ctx context.Context, scope identity.Scope, q *Query) (Res
 	if err != nil {
 		return Results{}, err
 	}
-	after, err := q.place()
+	after, err := q.place(scope)
 	if err != nil {
 		return Results{}, err
 	}
@@ -347,13 +347,18 @@ func (f *finder) passes(d doc, within []uint32) bool {
 	switch {
 	case within != nil && !slices.Contains(within, d.stretch),
 		q.Role != "" && (int(d.role) >= len(roleNumbers) || string(roleNumbers[d.role]) != q.Role),
-		!q.After.IsZero() && d.at <= q.After.UnixMilli(),
-		!q.Before.IsZero() && d.at >= q.Before.UnixMilli(),
+		!q.After.IsZero() && d.at < q.After.UnixMilli(), // of the same one the record knows more
+		!q.Before.IsZero() && d.at > q.Before.UnixMilli(),
 		q.AfterSeq > 0 && d.seq <= q.AfterSeq,
 		q.BeforeSeq > 0 && d.seq >= q.BeforeSeq:
 		return false
 	}
 	return true
+}
+
+// within reports whether a time is between the limits of the query.
+func (q *Query) within(at time.Time) bool {
+	return (q.After.IsZero() || at.After(q.After)) && (q.Before.IsZero() || at.Before(q.Before))
 }
 
 // offer takes a candidate if it is behind the cursor and among the best so far.
@@ -394,7 +399,7 @@ func (x *Index) confirm(ctx context.Context, c *caller, f *finder) (Results, err
 	marker := f.marker()
 	for i, cand := range f.best.list {
 		if len(res.Hits) == f.query.limit() {
-			res.Next = f.query.cursor(f.best.list[i-1].rank)
+			res.Next = f.query.cursor(c.scope, f.best.list[i-1].rank)
 			break
 		}
 		view := views[cand.name]
@@ -410,6 +415,7 @@ func (x *Index) confirm(ctx context.Context, c *caller, f *finder) (Results, err
 			views[cand.name], view = v, v
 		}
 		hit, ok := confirmed(view, cand)
+		ok = ok && f.query.within(hit.At)
 		if !ok {
 			res.Total--
 			if view.State().Epoch != cand.epoch {
@@ -421,7 +427,7 @@ func (x *Index) confirm(ctx context.Context, c *caller, f *finder) (Results, err
 		res.Hits = append(res.Hits, hit.Hit)
 	}
 	if len(f.best.list) == f.max && res.Next == "" {
-		res.Next = f.query.cursor(f.best.list[f.max-1].rank)
+		res.Next = f.query.cursor(c.scope, f.best.list[f.max-1].rank)
 	}
 	res.Total = max(res.Total, len(res.Hits))
 	return res, ctx.Err()
