@@ -19,12 +19,17 @@ func TestASearchIsRightWhileMuchGoesOn(t *testing.T) {
 	c := caller{d, d.token("operator", "ann", "")}
 	d.begin()
 	look := func(word string) string {
-		status, b, _, err := c.try("GET", "/v1/search?q="+word, nil)
-		var out found
-		if err != nil || status != 200 || json.Unmarshal(b, &out) != nil || out.Behind {
-			t.Errorf("a search is answered %d %.300s: %v", status, b, err)
+		for range 1000 {
+			status, b, _, err := c.try("GET", "/v1/search?q="+word, nil)
+			var out found
+			if err != nil || status != 200 || json.Unmarshal(b, &out) != nil {
+				t.Errorf("a search is answered %d %.300s: %v", status, b, err)
+			}
+			if !out.Behind { // as it may be when others write or clear at that moment
+				return out.places()
+			}
 		}
-		return out.places()
+		return "behind for ever"
 	}
 	do := func(want int, method, path string, body []byte) {
 		if status, b, _, err := c.try(method, path, body); err != nil || status != want {
