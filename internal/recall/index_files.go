@@ -142,10 +142,11 @@ func (x *Index) remove(c *caller, s *segment, reason string) error {
 	x.cache.drop(s)
 	x.metrics.drops.WithLabelValues(reason).Inc()
 	x.fellBehind(c, names, err != nil)
-	if err := x.fsys.Remove(c.file(s.number)); !errors.Is(err, fs.ErrNotExist) {
-		return err
+	err = x.fsys.Remove(c.file(s.number))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, durable.ErrUnsafe) { // The directory is gone or replaced.
+		return nil
 	}
-	return nil
+	return err
 }
 
 // fellBehind notes conversations of which messages are not indexed any more.

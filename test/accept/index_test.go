@@ -2,6 +2,7 @@ package accept
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -195,6 +196,46 @@ func TestAnIndexThatIsHarmedIsMadeAgain(t *testing.T) {
 		}
 	}
 	checkSound(t, d)
+}
+
+// Nor is it more than some work when that happens while it is served.
+func TestAnIndexThatIsHarmedWhileServedIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	for what, replace := range map[string]func(dir string) error{
+		"nothing": func(string) error { return nil },
+		"a file":  func(dir string) error { return os.WriteFile(dir, []byte("x"), 0o600) },
+		"a link":  func(dir string) error { return os.Symlink(t.TempDir(), dir) },
+	} {
+		for depth := range 3 {
+			d, c := indexed(t)
+			d.begin()
+			dir := segments(t, d)[0]
+			for range 3 - depth {
+				dir = filepath.Dir(dir)
+			}
+			if out := c.search("harbour"); len(out.Data) != 40 {
+				t.Fatalf("before any harm it finds %d", len(out.Data))
+			}
+			if err := errors.Join(os.RemoveAll(dir), replace(dir)); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if out := c.search("harbour"); len(out.Data) != 40 || out.Behind {
+					t.Errorf("%s for %s: it finds %d (behind: %v)", what, dir, len(out.Data), out.Behind)
+				}
+			}
+			c.do(201, "POST", "/v1/conversations/new/turns", said(t, "another harbour"))
+			c.do(204, "DELETE", "/v1/conversations/c1", nil)
+			if out := c.search("harbour"); len(out.Data) != 31 || out.Behind {
+				t.Errorf("%s for %s: after a clear it finds %d (behind: %v)", what, dir, len(out.Data), out.Behind)
+			}
+			d.stop()
+			private(t, d, what)
+			if n := len(segments(t, d)); n != 1 {
+				t.Errorf("%s for %s: the index has %d files", what, dir, n)
+			}
+		}
+	}
 }
 
 // private holds all of a data directory to its modes.
