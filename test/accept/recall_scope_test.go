@@ -184,6 +184,46 @@ func TestAStoredRecallStaysAsItWas(t *testing.T) {
 	}
 }
 
+// Those who ask at once for the same turn, as retries do, are given the same, and it is stored once.
+func TestARecallIsStoredOnce(t *testing.T) {
+	t.Parallel()
+	m := newRetriever(t)
+	d := newDaemon(t)
+	d.configure(recallOf("20s", m.memory()))
+	c := caller{d, d.tokenIn("home", "mesh", "ann", "")}
+	d.begin()
+	m.finds("memory_search", "On Monday.")
+	c.do(201, "POST", "/v1/conversations/main/turns", said(t, "When do we fly to Lisbon?"))
+	var all sync.WaitGroup
+	for _, door := range []string{"recall", "replay"} {
+		body := map[string]string{"recall": `{"store":true}`, "replay": `{"recall":{"store":true}}`}[door]
+		for range 5 {
+			all.Go(func() {
+				status, b, _, err := c.try("POST", "/v1/conversations/main/"+door, []byte(body))
+				var out struct {
+					recalled
+					Recall *recalled
+				}
+				if err != nil || status != 200 || json.Unmarshal(b, &out) != nil {
+					t.Errorf("%s: %d %s: %v", door, status, b, err)
+					return
+				}
+				got := out.recalled
+				if out.Recall != nil {
+					got = *out.Recall
+				}
+				if got.StoredSeq != 2 || !strings.Contains(got.Text, "On Monday.") {
+					t.Errorf("%s: stored at %d: %s", door, got.StoredSeq, got.Text)
+				}
+			})
+		}
+	}
+	all.Wait()
+	if got := messagesOf(t, c, "main"); len(got) != 2 || got[1].Role != "user" {
+		t.Errorf("the record holds %+v", got)
+	}
+}
+
 func TestRecallsAreCountedAndNeverTold(t *testing.T) {
 	t.Parallel()
 	const canary = "zzyzxcanary"
