@@ -126,6 +126,13 @@ func newHandler(t testing.TB, policy projection.Options, change ...func(*Options
 	return d
 }
 
+// tb is what is needed of a test, also of one of rapid.
+type tb interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -218,7 +225,7 @@ func (d *daemon) mustBeOurs(req *http.Request, got reply) {
 	d.doc.mustAllow(d.t, req, got)
 }
 
-func (r reply) problem(t testing.TB) problemBody {
+func (r reply) problem(t tb) problemBody {
 	t.Helper()
 	var p problemBody
 	if err := json.Unmarshal([]byte(r.body), &p, json.RejectUnknownMembers(true)); err != nil {
@@ -228,7 +235,7 @@ func (r reply) problem(t testing.TB) problemBody {
 }
 
 // as decodes the body strictly.
-func as[T any](t testing.TB, r reply) T {
+func as[T any](t tb, r reply) T {
 	t.Helper()
 	var v T
 	if err := json.Unmarshal([]byte(r.body), &v); err != nil {
@@ -261,7 +268,7 @@ func (d *daemon) say(caller, conversation, text string) appendReply {
 }
 
 // want checks status and code; no code for a success.
-func want(t testing.TB, got reply, status int, code string) {
+func want(t tb, got reply, status int, code string) {
 	t.Helper()
 	has := ""
 	if got.status >= 400 {

@@ -48,7 +48,7 @@ func (s *server) fork(x *exchange, r *http.Request) error {
 	// As with an import, it takes as long as it is large.
 	done, err := s.pipeline.Fork(r.Context(), from, to, max(b.through, 0))
 	if err != nil {
-		return throughSeq(err)
+		return throughSeq(err, "no message has this seq: it is over the conversation's last_seq")
 	}
 	h := x.Header()
 	h["Etag"] = []string{history.ETag(done.Epoch, done.LastSeq)}
@@ -91,16 +91,16 @@ func (s *server) rewind(x *exchange, r *http.Request) error {
 	done, err := s.pipeline.Rewind(ctx, c, b.through, condition)
 	s.replays.forget(c)
 	if err != nil {
-		return throughSeq(err)
+		return throughSeq(err, "the conversation can't end here: this seq is over last_seq, or that of a message that is rewound already")
 	}
 	x.Header()["Etag"] = []string{history.ETag(done.Epoch, done.LastSeq)}
 	return x.reply(http.StatusOK, rewindReply{c.Name, b.through, done.LastSeq})
 }
 
 // throughSeq says which parameter named a message that is not there.
-func throughSeq(err error) error {
+func throughSeq(err error, which string) error {
 	if errors.Is(err, history.ErrNoSuchMessage) {
-		return badParameter("through_seq", "no message has this seq: it is over the conversation's last_seq")
+		return badParameter("through_seq", "%s", which)
 	}
 	return err
 }

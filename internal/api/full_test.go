@@ -342,6 +342,17 @@ func TestARewoundMessageIsInTheRecordAndInNoReplay(t *testing.T) {
 	if list := d.get("ann", "/v1/conversations/x/export?format=openai").body; strings.Contains(list, "three") || !strings.Contains(list, "four") {
 		t.Errorf("openai: %s", list)
 	}
+	stands := d.get("ann", "/v1/conversations/x/messages").body
+	for _, through := range []int{3, 6} {
+		got := d.post("ann", "/v1/conversations/x/rewind", fmt.Sprintf(`{"through_seq":%d}`, through))
+		want(t, got, 400, "invalid_parameter")
+		if p := got.problem(t); p.Field != "through_seq" || !strings.Contains(p.Detail, "rewound already") {
+			t.Errorf("a rewind to a message that is rewound: %s", got.body)
+		}
+	}
+	if now := d.get("ann", "/v1/conversations/x/messages").body; now != stands {
+		t.Errorf("refused rewinds changed the record from %s to %s", stands, now)
+	}
 	for body, code := range map[string]string{
 		`{}`: "invalid_parameter", `{"through_seq":-1}`: "invalid_parameter", `{"through_seq":99}`: "invalid_parameter",
 		`{"through_seq":"1"}`: "invalid_parameter", `{"through_seq":1,"to":"y"}`: "invalid_parameter",

@@ -49,7 +49,8 @@ type Log interface {
 	// next message still gets the next seq. Durable once it returns nil. The epoch is
 	// a new one, so that versions that clients hold are void. Through 0 rewinds
 	// everything. ErrNotFound without a conversation, ErrNoSuchMessage when through
-	// is no seq of the record; ifMatch, which may be nil, is as in Batch.
+	// is no seq of the record or that of a message that is rewound already: the
+	// conversation can't end there any more. ifMatch, which may be nil, is as in Batch.
 	Rewind(ctx context.Context, through int64, ifMatch func(etag string) bool) (Receipt, error)
 
 	// Summarise records what a model wrote of all that the newest fold covers, for the
@@ -259,7 +260,7 @@ var (
 	ErrTooFar        = errors.New("not found in the part of the record that was searched")
 	ErrBusy          = errors.New("too many appends wait for this conversation")
 	ErrNoAttachment  = errors.New("the conversation holds no attachment of that name")
-	ErrNoSuchMessage = errors.New("the record has no message of that seq")
+	ErrNoSuchMessage = errors.New("no message of that seq stands in the record")
 	ErrFull          = errors.New("no space left on the device")
 	ErrUnavailable   = errors.New("storage failed")
 	ErrDamaged       = errors.New("the record is damaged")

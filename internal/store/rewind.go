@@ -109,7 +109,7 @@ func (t *transcript) lockedRewind(ctx context.Context, through int64, ifMatch fu
 		return history.Receipt{}, history.ErrNotFound
 	case ifMatch != nil && !ifMatch(state.ETag()):
 		return history.Receipt{}, history.ErrPrecondition
-	case through < 0 || through > old.last:
+	case through < 0 || through > old.last || old.rewound.has(through):
 		return history.Receipt{}, history.ErrNoSuchMessage
 	}
 	snap, err := t.mend(old)

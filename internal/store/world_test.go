@@ -400,7 +400,9 @@ func beginning(w *world, l history.Log, batches int) (n int64, names map[string]
 		if batches < 0 {
 			break
 		}
-		n = m.Seq
+		if !m.Rewound { // it can't end there again
+			n = m.Seq
+		}
 		name, _, _ := strings.Cut(m.Content[0].Text, " ")
 		names[name] = true
 	}

@@ -394,7 +394,8 @@ func prosesLikeAList(t *testing.T, e Engine) {
 				if s.LastSeq == 0 {
 					t.Skip("nothing is there")
 				}
-				mustRewind(t, l, rapid.Int64Range(max(0, s.LastSeq-8), s.LastSeq).Draw(t, "through"))
+				stand := append([]int64{0}, standing(t, l)...)
+				mustRewind(t, l, rapid.SampledFrom(stand[max(0, len(stand)-8):]).Draw(t, "through"))
 				if !cmp.Equal(s.Summary, mustState(t, l).Summary) {
 					prose = nil
 				}

@@ -98,7 +98,7 @@ func rewindMarks(t *testing.T, e Engine) {
 	wantStanding(t, l, 1, 2, 6, 7)
 	mustRewind(t, l, 6)
 	wantStanding(t, l, 1, 2, 6)
-	mustRewind(t, l, 4) // within what is rewound
+	mustRewind(t, l, 2) // over what is rewound
 	wantStanding(t, l, 1, 2)
 	mustAppend(t, l, said("h"))
 	mustRewind(t, l, 8) // nothing to do
@@ -120,7 +120,7 @@ func rewindEpoch(t *testing.T, e Engine) {
 	l := e.Log("ann", "default")
 	mustAppend(t, l, said("a", "b"))
 	seen := map[string]bool{mustState(t, l).Epoch: true}
-	for _, through := range []int64{1, 1, 2, 0} {
+	for _, through := range []int64{2, 1, 1, 0} {
 		tag := mustState(t, l).ETag()
 		match := func(etag string) bool { return etag == tag }
 		r, err := l.Rewind(background, through, match)
@@ -164,6 +164,18 @@ func rewindRefused(t *testing.T, e Engine) {
 	if diff := cmp.Diff(before, mustState(t, l)); diff != "" {
 		t.Errorf("refused rewinds changed the state: %s", diff)
 	}
+	mustAppend(t, l, said("b", "c", "d"))
+	mustRewind(t, l, 2)
+	mustAppend(t, l, said("e"))
+	before = mustState(t, l)
+	for _, through := range []int64{3, 4} {
+		_, err := l.Rewind(background, through, nil)
+		wantError(t, fmt.Sprintf("Rewind through %d, which is rewound", through), err, history.ErrNoSuchMessage)
+	}
+	if diff := cmp.Diff(before, mustState(t, l)); diff != "" {
+		t.Errorf("refused rewinds changed the state: %s", diff)
+	}
+	wantStanding(t, l, 1, 2, 5)
 	mustClear(t, l)
 	_, err = l.Rewind(background, 0, nil)
 	wantError(t, "Rewind after a clear", err, history.ErrNotFound)
@@ -425,6 +437,11 @@ func (m *rewoundModel) rewind(t *rapid.T) {
 		t.Skip("nothing is there")
 	}
 	through := rapid.OneOf(rapid.Int64Range(0, m.last), rapid.Int64Range(max(0, m.last-3), m.last)).Draw(t, "through")
+	if through > 0 && !slices.Contains(m.stand, through) {
+		_, err := m.log.Rewind(background, through, nil)
+		wantError(t, fmt.Sprintf("Rewind through %d, and %d stand", through, m.stand), err, history.ErrNoSuchMessage)
+		return
+	}
 	mustRewind(t, m.log, through)
 	m.stand = slices.DeleteFunc(m.stand, func(seq int64) bool { return seq > through })
 	// The batch of the last message that stands has the summary, or the one before it.
