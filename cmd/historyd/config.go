@@ -159,7 +159,7 @@ type Config struct {
 		// of the best one's score, from 0 to 1.
 		MinScore float64 `mapstructure:"min_score"`
 		// Local keeps a full-text index of each caller's record, for recalls and
-		// for GET /v1/search.
+		// for GET /v1/search. Without it a start removes the index of before.
 		Local bool `mapstructure:"local"`
 		// MCP names servers to ask besides. In the file only.
 		MCP []MCPServer `mapstructure:"mcp"`

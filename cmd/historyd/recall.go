@@ -80,6 +80,8 @@ func (d *daemon) openRecall(reg prometheus.Registerer, log *slog.Logger) (err er
 			return fmt.Errorf("recall: %w", err)
 		}
 		o.Local = d.index
+	} else if err := recall.Discard(d.data); err != nil {
+		return fmt.Errorf("recall: %w", err)
 	}
 	if d.recaller, err = recall.New(o); err != nil {
 		return fmt.Errorf("recall: %w", err)

@@ -141,9 +141,9 @@ func (l failingLog) Import(ctx context.Context, in history.Import) (history.Rece
 	return l.Log.Import(ctx, in)
 }
 
-func (l failingLog) Rewind(ctx context.Context, through int64, ifMatch func(string) bool) (history.Receipt, error) {
+func (l failingLog) Rewind(ctx context.Context, r history.Rewind) (history.Receipt, error) {
 	if err := l.e.wait(ctx, "rewind"); err != nil {
 		return history.Receipt{}, err
 	}
-	return l.Log.Rewind(ctx, through, ifMatch)
+	return l.Log.Rewind(ctx, r)
 }

@@ -116,7 +116,7 @@ func TestASummaryOfAnEarlierFoldIsDropped(t *testing.T) {
 	}
 	// What happens to the conversation meanwhile is not undone by a late answer.
 	for name, change := range map[string]func() error{
-		"a rewind": func() error { _, err := b.log("ann").Rewind(t.Context(), 2, nil); return err },
+		"a rewind": func() error { _, err := b.log("ann").Rewind(t.Context(), history.Rewind{Through: 2}); return err },
 		"a clear":  func() error { return b.log("ann").Clear(t.Context()) },
 	} {
 		for b.state("ann").Prose != nil || b.state("ann").Summary == nil {

@@ -48,10 +48,10 @@ type Log interface {
 	// marked as rewound, and are no part of the window and the summary any more. The
 	// next message still gets the next seq. Durable once it returns nil. The epoch is
 	// a new one, so that versions that clients hold are void. Through 0 rewinds
-	// everything. ErrNotFound without a conversation, ErrNoSuchMessage when through
+	// everything. ErrNotFound without a conversation, ErrNoSuchMessage when Through
 	// is no seq of the record or that of a message that is rewound already: the
-	// conversation can't end there any more. ifMatch, which may be nil, is as in Batch.
-	Rewind(ctx context.Context, through int64, ifMatch func(etag string) bool) (Receipt, error)
+	// conversation can't end there any more.
+	Rewind(context.Context, Rewind) (Receipt, error)
 
 	// Summarise records what a model wrote of all that the newest fold covers, for the
 	// next fold to build on. It is no message and changes nothing that a reader sees:
@@ -203,7 +203,18 @@ type Import struct {
 	// Note is called after them, when it is known which messages are skipped, with the
 	// first MaxSkipped of their positions in Messages. It may be nil.
 	Note func(skipped []int64) jsontext.Value
-	Fold Folder
+	// Before is called last, when the record is about to change, and at most once. An
+	// error of it ends the import with nothing done. It may be nil.
+	Before func() error
+	Fold   Folder
+}
+
+// A Rewind says at which message a conversation ends.
+type Rewind struct {
+	Through int64
+	IfMatch func(etag string) bool // nil means no condition
+	// Before is as in Import.
+	Before func() error
 }
 
 // A Receipt tells what was committed.

@@ -164,13 +164,13 @@ func (f *copying) attachments(ctx context.Context) iter.Seq2[history.Attachment,
 // are no part of replays and summaries any more. through 0 rewinds everything. Errors
 // are those of history.Log.
 func (p *Pipeline) Rewind(ctx context.Context, c Conversation, through int64, ifMatch func(etag string) bool) (history.Receipt, error) {
-	receipt, err := p.open(c).Rewind(ctx, through, ifMatch)
-	if err == nil {
-		// The record has moved on: an index that cannot follow at once does so later.
-		if lost := p.forget(ctx, c); lost != nil {
-			p.log.ErrorContext(ctx, "the index still holds what was rewound", "error", lost)
-		}
-	}
+	f := forgetting{index: p.index}
+	defer f.end()
+	receipt, err := p.open(c).Rewind(ctx, history.Rewind{
+		Through: through,
+		IfMatch: ifMatch,
+		Before:  func() error { return f.begin(ctx, c) },
+	})
 	p.added(c, receipt, err)
 	if err != nil {
 		err = fmt.Errorf("rewind: %w", err)

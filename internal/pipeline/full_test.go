@@ -147,7 +147,7 @@ func TestWhatWasRewoundIsInNoReplay(t *testing.T) {
 	b := newBench(t, projection.Options{UnknownTools: "keep"})
 	c := conversation(t, "ann")
 	b.record(c, Turn{Messages: []history.Message{said(history.User, "stays"), calls("c", "f", "{}"), answers("c", "rewound"), said(history.Assistant, "rewound")}})
-	if _, err := b.open(c).Rewind(context.Background(), 2, nil); err != nil {
+	if _, err := b.open(c).Rewind(context.Background(), history.Rewind{Through: 2}); err != nil {
 		t.Fatal(err)
 	}
 	b.record(c, Turn{Messages: []history.Message{said(history.User, "goes on")}})

@@ -164,9 +164,11 @@ func (p *Pipeline) List(ctx context.Context, scope identity.Scope, cursor string
 // Clear removes the conversation, from the index, too; nil when there is none. Durable
 // once it returns nil; after an error it has to be called again.
 func (p *Pipeline) Clear(ctx context.Context, c Conversation) error {
-	err := p.open(c).Clear(ctx)
+	f := forgetting{index: p.index}
+	defer f.end()
+	err := f.begin(ctx, c)
 	if err == nil {
-		err = p.forget(ctx, c)
+		err = p.open(c).Clear(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("clear: %w", err)
@@ -177,11 +179,13 @@ func (p *Pipeline) Clear(ctx context.Context, c Conversation) error {
 
 // ClearAll removes every conversation of the scope. Durable once it returns nil.
 func (p *Pipeline) ClearAll(ctx context.Context, scope identity.Scope) error {
+	done, err := p.index.ForgetAll(ctx, scope)
+	if err != nil {
+		return fmt.Errorf("clear all: %w", unforgotten(err))
+	}
+	defer done()
 	if err := p.engine.ClearAll(ctx, scope); err != nil {
 		return fmt.Errorf("clear all: %w", err)
-	}
-	if err := p.index.ForgetAll(ctx, scope); err != nil {
-		return fmt.Errorf("clear all: take them out of the index: %w: %w", history.ErrUnavailable, err)
 	}
 	p.metrics.clears.WithLabelValues("all").Inc()
 	return nil

@@ -38,9 +38,11 @@ type Searcher interface {
 	Touch(scope identity.Scope, conversation string)
 	// Doubt says that something may have been, or may be yet.
 	Doubt(scope identity.Scope, conversation string)
-	// Forget removes all of the conversation, durably. It comes after the change of the record.
-	Forget(ctx context.Context, scope identity.Scope, conversation string) error
-	ForgetAll(ctx context.Context, scope identity.Scope) error
+	// Forget removes all of the conversation, durably, and keeps it out until done is
+	// called. It comes before the change of the record, and done after it; after an
+	// error there is no done.
+	Forget(ctx context.Context, scope identity.Scope, conversation string) (done func(), err error)
+	ForgetAll(ctx context.Context, scope identity.Scope) (done func(), err error)
 }
 
 // A Recaller asks retrievers. *recall.Recaller is one.
@@ -55,10 +57,14 @@ type nothing struct{}
 func (nothing) Search(context.Context, identity.Scope, recall.Query) (recall.Results, error) {
 	return recall.Results{Behind: true}, nil
 }
-func (nothing) Touch(identity.Scope, string)                         {}
-func (nothing) Doubt(identity.Scope, string)                         {}
-func (nothing) Forget(context.Context, identity.Scope, string) error { return nil }
-func (nothing) ForgetAll(context.Context, identity.Scope) error      { return nil }
+func (nothing) Touch(identity.Scope, string) {}
+func (nothing) Doubt(identity.Scope, string) {}
+func (nothing) Forget(context.Context, identity.Scope, string) (func(), error) {
+	return func() {}, nil
+}
+func (nothing) ForgetAll(context.Context, identity.Scope) (func(), error) {
+	return func() {}, nil
+}
 func (nothing) Recall(context.Context, recall.Ask) recall.Recalled {
 	return recall.Recalled{Skipped: true}
 }
@@ -250,11 +256,30 @@ func (p *Pipeline) added(c Conversation, r history.Receipt, err error) {
 	}
 }
 
-// forget takes a conversation whose record was cleared, rewound or replaced out of the
-// index. Only when it has worked is the change complete.
-func (p *Pipeline) forget(ctx context.Context, c Conversation) error {
-	if err := p.index.Forget(ctx, c.Scope, c.Name); err != nil {
-		return fmt.Errorf("take it out of the index: %w: %w", history.ErrUnavailable, err)
+// A forgetting takes a conversation out of the index before its record is cleared,
+// rewound or replaced. So when that is answered, and after a crash, no word of what is
+// gone is in the index; and an index that can't forget keeps the change from being made,
+// instead of making a failure of one that is durable.
+type forgetting struct {
+	index Searcher
+	done  func() // nil until something was forgotten
+}
+
+// begin comes right before the change. Its error ends the change.
+func (f *forgetting) begin(ctx context.Context, c Conversation) (err error) {
+	if f.done, err = f.index.Forget(ctx, c.Scope, c.Name); err != nil {
+		return unforgotten(err)
 	}
 	return nil
+}
+
+// end comes after the change, whether it was made or not.
+func (f *forgetting) end() {
+	if f.done != nil {
+		f.done()
+	}
+}
+
+func unforgotten(err error) error {
+	return fmt.Errorf("take it out of the index: %w: %w", history.ErrUnavailable, err)
 }

@@ -78,13 +78,6 @@ type Repaired struct {
 // but for 16 bytes an id or a message without one, and 32 an attachment.
 func (p *Pipeline) Import(ctx context.Context, c Conversation, d Document) (Imported, error) {
 	out, err := p.load(ctx, c, d)
-	if err == nil {
-		if d.Mode == history.Replace {
-			if err = p.forget(ctx, c); err != nil {
-				err = fmt.Errorf("import: %w", err)
-			}
-		}
-	}
 	p.added(c, out.Receipt, err)
 	p.metrics.imported(d.Mode, out.Receipt, err)
 	return out, err
@@ -103,8 +96,15 @@ func (p *Pipeline) load(ctx context.Context, c Conversation, d Document) (Import
 			return Imported{}, fmt.Errorf("read the record: %w", err)
 		}
 	}
+	f := forgetting{index: p.index}
+	defer f.end()
+	var before func() error
+	if d.Mode == history.Replace {
+		before = func() error { return f.begin(ctx, c) }
+	}
 	receipt, err := log.Import(ctx, history.Import{
 		Mode:        d.Mode,
+		Before:      before,
 		Messages:    in.messages(ctx),
 		Attachments: in.attachments(ctx),
 		Key:         d.Key,

@@ -88,6 +88,8 @@ type caller struct {
 	flight  chan struct{}   // open while catching up
 	later   map[string]bool // what failed
 	laterAt time.Time
+	held    map[string]int // conversations that are kept out, by how many changes of them are under way
+	heldAll int
 
 	size atomic.Int64 // of mem; changed under mu
 
@@ -137,7 +139,7 @@ func (x *Index) caller(scope identity.Scope) *caller {
 	if c == nil {
 		c = &caller{
 			scope: scope, dir: path.Join(indexName, scope.Dir()), mark: callerMark(scope),
-			behind: map[string]bool{}, later: map[string]bool{}, mem: newMemtable(),
+			behind: map[string]bool{}, later: map[string]bool{}, held: map[string]int{}, mem: newMemtable(),
 		}
 		x.callers[scope] = c
 	}
@@ -208,50 +210,6 @@ func (c *caller) touch(conversation string) {
 	} else if !c.behind[conversation] {
 		c.walk = true
 	}
-}
-
-// Forget removes all of a conversation from the index. Once it returns nil no byte of it is left in a file, and none
-// comes back with a power cut: nothing that was read from the record before is indexed after it. So it comes after the
-// record was cleared, rewound or replaced, and before that is answered; after an error it must be called again. It
-// does not stop when the context ends. Whatever else was in the same files is indexed again in the background.
-func (x *Index) Forget(_ context.Context, scope identity.Scope, conversation string) error {
-	c, err := x.acquire(scope)
-	if err != nil {
-		return err
-	}
-	defer x.release(c)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.gen++
-	if err := x.load(c); err != nil {
-		return err
-	}
-	err = x.drop(c, conversation)
-	return errors.Join(err, x.syncGone(c.dir))
-}
-
-// ForgetAll is Forget for all of a caller's conversations.
-func (x *Index) ForgetAll(_ context.Context, scope identity.Scope) error {
-	c, err := x.acquire(scope)
-	if err != nil {
-		return err
-	}
-	defer x.release(c)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.gen++
-	for _, s := range c.segments {
-		x.cache.drop(s)
-	}
-	c.segments, c.loaded = nil, false
-	x.setMemtable(c, newMemtable())
-	x.mu.Lock()
-	c.walked = false
-	x.mu.Unlock()
-	if err = durable.RemoveAll(x.fsys, c.dir); errors.Is(err, durable.ErrUnsafe) {
-		err = x.supplant(c)
-	}
-	return errors.Join(err, x.syncGone(c.dir))
 }
 
 // Close ends the work in the background, waits for whoever is searching, and writes what is only in memory.

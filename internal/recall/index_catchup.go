@@ -127,7 +127,7 @@ func (x *Index) next(c *caller) (name string, walk, ok bool) {
 func (x *Index) incomplete(c *caller) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return len(c.behind) > 0 || len(c.later) > 0 || c.walk || !c.walked || c.flight != nil
+	return len(c.behind) > 0 || len(c.later) > 0 || c.walk || !c.walked || c.flight != nil || len(c.held) > 0 || c.heldAll > 0
 }
 
 // walk compares every conversation with the record, and indexes what is missing. Conversations that are only in the
@@ -312,6 +312,9 @@ func (x *Index) stretches(c *caller, s *segment, name string, visit func(stretch
 func (x *Index) index(c *caller, name string) error {
 	for {
 		err := x.indexOnce(c, name)
+		if errors.Is(err, errHeld) {
+			return nil
+		}
 		if !errors.Is(err, errStale) && !errors.Is(err, history.ErrGone) {
 			return err
 		}
@@ -328,6 +331,9 @@ func (x *Index) indexOnce(c *caller, name string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if x.isHeld(c, name) { // gen may be of after the forgetting, and the record still as before the change
+		return errHeld
 	}
 	view, err := x.record.Log(c.scope, name).View(x.life)
 	if err != nil {

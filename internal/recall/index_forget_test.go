@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math/rand/v2"
 	"path"
 	"strings"
 	"sync"
@@ -91,7 +92,7 @@ func TestWhatWasReadBeforeAForgetIsNotIndexedAfterIt(t *testing.T) {
 	}
 }
 
-// After a crash between a clear and its Forget, nobody forgets.
+// After a restore of an older index, nobody has forgotten.
 func TestAnotherLifeOfAConversationIsIndexedAnew(t *testing.T) {
 	s := newShelf(t)
 	ann := scopeNamed(t, "ann")
@@ -114,7 +115,7 @@ func TestAnotherLifeOfAConversationIsIndexedAnew(t *testing.T) {
 	}
 }
 
-// Between a clear and its Forget the index still has the old life.
+// What cleared or rewound a record without the index knowing leaves the old life in it.
 func TestAHitIsOneOfTheRecordAsItIsNow(t *testing.T) {
 	s := newShelf(t)
 	ann := scopeNamed(t, "ann")
@@ -132,11 +133,88 @@ func TestAHitIsOneOfTheRecordAsItIsNow(t *testing.T) {
 	if got := strings.Join(hitPlaces(s.search(ann, Query{Text: "zebra"})), " "); got != "b/1" {
 		t.Errorf("zebra, after a clear: got %q, want b/1 alone", got)
 	}
-	if _, err := s.store.Log(ann, "b").Rewind(context.Background(), 0, nil); err != nil {
+	if _, err := s.store.Log(ann, "b").Rewind(context.Background(), history.Rewind{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := hitPlaces(s.search(ann, Query{Text: "zebra"})); len(got) > 0 {
 		t.Errorf("zebra, after a rewind: got %q, want nothing", got)
+	}
+}
+
+// While its record changes nothing of a conversation is indexed, and afterwards it is as it is then.
+func TestWhatIsAboutToChangeIsKeptOut(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		s := newShelf(t)
+		ann := scopeNamed(t, "ann")
+		s.say(ann, "a", "the old "+canary)
+		s.say(ann, "b", "a harbour")
+		s.finds(ann, Query{Text: canary}, "a/1")
+		forget := func() (func(), error) { return s.index.Forget(t.Context(), ann, "a") }
+		if all {
+			forget = func() (func(), error) { return s.index.ForgetAll(t.Context(), ann) }
+		}
+		first, err := forget()
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := forget()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.say(ann, "a", "more "+canary)
+		for range 2 {
+			for _, q := range []Query{{Text: canary}, {Text: canary, Conversation: "a"}} {
+				if res := s.search(ann, q); len(res.Hits) > 0 || !res.Behind {
+					t.Errorf("all %t, while the record is about to change: %q, behind %t", all, hitPlaces(res), res.Behind)
+				}
+			}
+			if first != nil {
+				first()
+				first = nil
+			}
+		}
+		if err := s.store.Log(ann, "a").Clear(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.say(ann, "a", "a new harbour")
+		s.say(ann, "c", "another harbour")
+		second()
+		s.finds(ann, Query{Text: canary})
+		s.finds(ann, Query{Text: "harbour", Sort: Newest}, "c/1", "a/1", "b/1")
+		s.close()
+		if names := onDisk(s.disk, canary); len(names) > 0 {
+			t.Errorf("all %t: got a word of before in %q, want it in no file", all, names)
+		}
+	}
+}
+
+// What is kept out for a change that was not made is let in again.
+func TestAChangeThatIsNotMadeLeavesTheIndexAsItWas(t *testing.T) {
+	s := newShelf(t)
+	ann := scopeNamed(t, "ann")
+	s.say(ann, "a", "a harbour")
+	s.finds(ann, Query{Text: "harbour"}, "a/1")
+	refused := errors.New("refused")
+	if err := s.change(ann, "a", func(history.Log) error { return refused }); err != refused {
+		t.Fatal(err)
+	}
+	s.finds(ann, Query{Text: "harbour"}, "a/1")
+}
+
+func TestAnIndexThatIsNotWantedAnyMoreIsDiscarded(t *testing.T) {
+	s := newShelf(t)
+	ann := scopeNamed(t, "ann")
+	s.say(ann, "a", canary)
+	s.finds(ann, Query{Text: canary}, "a/1")
+	s.close()
+	for range 2 {
+		if err := Discard(s.disk); err != nil {
+			t.Fatal(err)
+		}
+		s.disk = s.disk.Crash(rand.New(rand.NewPCG(1, 1)))
+		if files := s.disk.Files(); len(files) > 0 {
+			t.Errorf("discarded, and %d files are left", len(files))
+		}
 	}
 }
 
@@ -145,10 +223,11 @@ func TestRewoundMessagesAreNotFound(t *testing.T) {
 	ann := scopeNamed(t, "ann")
 	s.say(ann, "a", "an apple", "yes", "the wrong "+canary)
 	s.finds(ann, Query{Text: canary}, "a/3")
-	if _, err := s.store.Log(ann, "a").Rewind(context.Background(), 2, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.index.Forget(context.Background(), ann, "a"); err != nil {
+	err := s.change(ann, "a", func(l history.Log) error {
+		_, err := l.Rewind(context.Background(), history.Rewind{Through: 2})
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	s.say(ann, "a", "the right word")
@@ -215,9 +294,15 @@ func TestWhatStandsInPlaceOfTheIndexIsRemoved(t *testing.T) {
 	dir := path.Join(indexName, ann.Dir())
 	for _, place := range []string{indexName, path.Dir(dir), dir} {
 		for how, do := range map[string]func() error{
-			"a search":       func() error { return nil },
-			"a clear":        func() error { return s.index.Forget(t.Context(), ann, "nothing") },
-			"a clear of all": func() error { return s.index.ForgetAll(t.Context(), ann) },
+			"a search": func() error { return nil },
+			"a clear":  func() error { return s.change(ann, "nothing", cleared) },
+			"a clear of all": func() error {
+				done, err := s.index.ForgetAll(t.Context(), ann)
+				if err == nil {
+					done()
+				}
+				return err
+			},
 		} {
 			s.close()
 			err := errors.Join(durable.RemoveAll(s.disk, place), durable.MkdirAll(s.disk, path.Dir(place)))
@@ -316,7 +401,7 @@ func TestNothingIsDoneAfterClose(t *testing.T) {
 	if _, err := s.index.Search(context.Background(), ann, Query{Text: "a"}); !errors.Is(err, history.ErrClosed) {
 		t.Errorf("Search after Close: got %v, want ErrClosed", err)
 	}
-	if err := s.index.Forget(context.Background(), ann, "a"); !errors.Is(err, history.ErrClosed) {
+	if _, err := s.index.Forget(context.Background(), ann, "a"); !errors.Is(err, history.ErrClosed) {
 		t.Errorf("Forget after Close: got %v, want ErrClosed", err)
 	}
 	s.close()

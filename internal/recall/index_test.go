@@ -140,13 +140,21 @@ func hitPlaces(res Results) []string {
 	return got
 }
 
-// clear is what a clear does.
+// change forgets a conversation and changes its record, as pipeline does.
+func (s *shelf) change(scope identity.Scope, conversation string, how func(history.Log) error) error {
+	done, err := s.index.Forget(context.Background(), scope, conversation)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return how(s.store.Log(scope, conversation))
+}
+
+func cleared(l history.Log) error { return l.Clear(context.Background()) }
+
 func (s *shelf) clear(scope identity.Scope, conversation string) {
 	s.t.Helper()
-	if err := s.store.Log(scope, conversation).Clear(context.Background()); err != nil {
-		s.t.Fatal(err)
-	}
-	if err := s.index.Forget(context.Background(), scope, conversation); err != nil {
+	if err := s.change(scope, conversation, cleared); err != nil {
 		s.t.Fatal(err)
 	}
 }

@@ -200,6 +200,12 @@ func (b *build) install() (history.Receipt, error) {
 		b.abandon()
 		return history.Receipt{}, fmt.Errorf("sync an import: %w", err)
 	}
+	if b.in.Before != nil {
+		if err := b.in.Before(); err != nil {
+			b.abandon()
+			return history.Receipt{}, err
+		}
+	}
 	place, ok := s.reserve(b.t.key, b.t)
 	if !ok {
 		b.abandon()

@@ -77,14 +77,14 @@ func (w rewound) standing(seq int64) int64 {
 }
 
 // Rewind implements history.Log.
-func (l *log) Rewind(ctx context.Context, through int64, ifMatch func(string) bool) (history.Receipt, error) {
+func (l *log) Rewind(ctx context.Context, r history.Rewind) (history.Receipt, error) {
 	for {
 		t, err := l.store.acquire(ctx, l.key)
 		if err != nil {
 			l.store.refused(err)
 			return history.Receipt{}, err
 		}
-		receipt, err := t.lockedRewind(ctx, through, ifMatch)
+		receipt, err := t.lockedRewind(ctx, r)
 		l.store.release(t)
 		if err != errRetry {
 			return receipt, err
@@ -92,7 +92,7 @@ func (l *log) Rewind(ctx context.Context, through int64, ifMatch func(string) bo
 	}
 }
 
-func (t *transcript) lockedRewind(ctx context.Context, through int64, ifMatch func(string) bool) (history.Receipt, error) {
+func (t *transcript) lockedRewind(ctx context.Context, r history.Rewind) (history.Receipt, error) {
 	if err := t.change.lock(ctx); err != nil {
 		return history.Receipt{}, err
 	}
@@ -107,9 +107,9 @@ func (t *transcript) lockedRewind(ctx context.Context, through int64, ifMatch fu
 		return history.Receipt{}, history.ErrDamaged
 	case !state.Exists():
 		return history.Receipt{}, history.ErrNotFound
-	case ifMatch != nil && !ifMatch(state.ETag()):
+	case r.IfMatch != nil && !r.IfMatch(state.ETag()):
 		return history.Receipt{}, history.ErrPrecondition
-	case through < 0 || through > old.last || old.rewound.has(through):
+	case r.Through < 0 || r.Through > old.last || old.rewound.has(r.Through):
 		return history.Receipt{}, history.ErrNoSuchMessage
 	}
 	snap, err := t.mend(old)
@@ -117,8 +117,13 @@ func (t *transcript) lockedRewind(ctx context.Context, through int64, ifMatch fu
 		return history.Receipt{}, t.failure(err)
 	}
 	d := t.newDraft(snap)
-	if err := d.rewind(through); err != nil {
+	if err := d.rewind(r.Through); err != nil {
 		return history.Receipt{}, t.failure(err)
+	}
+	if r.Before != nil {
+		if err := r.Before(); err != nil {
+			return history.Receipt{}, err
+		}
 	}
 	if err := t.write(d); err != nil {
 		return history.Receipt{}, t.failure(err)

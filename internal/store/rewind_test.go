@@ -66,7 +66,7 @@ func alternate(t *testing.T, l history.Log, n int) (standing []int64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.Rewind(t.Context(), r.FirstSeq, nil); err != nil {
+		if _, err := l.Rewind(t.Context(), history.Rewind{Through: r.FirstSeq}); err != nil {
 			t.Fatal(err)
 		}
 		standing = append(standing, r.FirstSeq)

@@ -361,7 +361,7 @@ func rewinds(conversation string, batches int) step {
 		if err != nil {
 			return err
 		}
-		r, err := l.Rewind(w.t.Context(), through, nil)
+		r, err := l.Rewind(w.t.Context(), history.Rewind{Through: through})
 		if err == nil && (r.Epoch == state.Epoch || r.LastSeq != state.LastSeq) {
 			w.fatalf("rewound to %+v from %+v", r, state)
 		}

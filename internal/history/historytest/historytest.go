@@ -61,6 +61,7 @@ func Run(t *testing.T, h Harness) {
 		{"imported attachments", importedAttachments},
 		{"rewinds", rewinds},
 		{"proses", proses},
+		{"befores", befores},
 		{"calls", calls},
 		{"states", states},
 	} {

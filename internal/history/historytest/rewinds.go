@@ -28,7 +28,7 @@ var rewinds = []one{
 
 func mustRewind(t tb, l history.Log, through int64) history.Receipt {
 	t.Helper()
-	r, err := l.Rewind(background, through, nil)
+	r, err := l.Rewind(background, history.Rewind{Through: through})
 	if err != nil {
 		t.Fatalf("Rewind through %d: %v", through, err)
 	}
@@ -123,7 +123,7 @@ func rewindEpoch(t *testing.T, e Engine) {
 	for _, through := range []int64{2, 1, 1, 0} {
 		tag := mustState(t, l).ETag()
 		match := func(etag string) bool { return etag == tag }
-		r, err := l.Rewind(background, through, match)
+		r, err := l.Rewind(background, history.Rewind{Through: through, IfMatch: match})
 		if err != nil || seen[r.Epoch] {
 			t.Fatalf("Rewind through %d: %+v, %v", through, r, err)
 		}
@@ -133,7 +133,7 @@ func rewindEpoch(t *testing.T, e Engine) {
 		}
 		_, err = l.Append(background, history.Batch{Messages: said("x").Messages, IfMatch: match})
 		wantError(t, "Append to the version of before", err, history.ErrPrecondition)
-		_, err = l.Rewind(background, 1, match)
+		_, err = l.Rewind(background, history.Rewind{Through: 1, IfMatch: match})
 		wantError(t, "Rewind of the version of before", err, history.ErrPrecondition)
 		epoch := r.Epoch
 		reopen(t, e)
@@ -151,15 +151,15 @@ func rewindEpoch(t *testing.T, e Engine) {
 
 func rewindRefused(t *testing.T, e Engine) {
 	l := e.Log("ann", "default")
-	_, err := l.Rewind(background, 0, nil)
+	_, err := l.Rewind(background, history.Rewind{})
 	wantError(t, "Rewind of nothing", err, history.ErrNotFound)
 	mustAppend(t, l, said("a"))
 	before := mustState(t, l)
 	for _, through := range []int64{-1, 2, everything} {
-		_, err := l.Rewind(background, through, nil)
+		_, err := l.Rewind(background, history.Rewind{Through: through})
 		wantError(t, fmt.Sprintf("Rewind through %d", through), err, history.ErrNoSuchMessage)
 	}
-	_, err = l.Rewind(background, 7, func(string) bool { return false })
+	_, err = l.Rewind(background, history.Rewind{Through: 7, IfMatch: func(string) bool { return false }})
 	wantError(t, "Rewind of another version", err, history.ErrPrecondition)
 	if diff := cmp.Diff(before, mustState(t, l)); diff != "" {
 		t.Errorf("refused rewinds changed the state: %s", diff)
@@ -169,7 +169,7 @@ func rewindRefused(t *testing.T, e Engine) {
 	mustAppend(t, l, said("e"))
 	before = mustState(t, l)
 	for _, through := range []int64{3, 4} {
-		_, err := l.Rewind(background, through, nil)
+		_, err := l.Rewind(background, history.Rewind{Through: through})
 		wantError(t, fmt.Sprintf("Rewind through %d, which is rewound", through), err, history.ErrNoSuchMessage)
 	}
 	if diff := cmp.Diff(before, mustState(t, l)); diff != "" {
@@ -177,7 +177,7 @@ func rewindRefused(t *testing.T, e Engine) {
 	}
 	wantStanding(t, l, 1, 2, 5)
 	mustClear(t, l)
-	_, err = l.Rewind(background, 0, nil)
+	_, err = l.Rewind(background, history.Rewind{})
 	wantError(t, "Rewind after a clear", err, history.ErrNotFound)
 }
 
@@ -272,7 +272,7 @@ func rewindsAtOnce(t *testing.T, e Engine) {
 	together(6, func(i int) {
 		for j := range 10 {
 			if i == 0 {
-				if _, err := l.Rewind(background, 1, nil); err != nil {
+				if _, err := l.Rewind(background, history.Rewind{Through: 1}); err != nil {
 					t.Errorf("Rewind: %v", err)
 				}
 				continue
@@ -438,7 +438,7 @@ func (m *rewoundModel) rewind(t *rapid.T) {
 	}
 	through := rapid.OneOf(rapid.Int64Range(0, m.last), rapid.Int64Range(max(0, m.last-3), m.last)).Draw(t, "through")
 	if through > 0 && !slices.Contains(m.stand, through) {
-		_, err := m.log.Rewind(background, through, nil)
+		_, err := m.log.Rewind(background, history.Rewind{Through: through})
 		wantError(t, fmt.Sprintf("Rewind through %d, and %d stand", through, m.stand), err, history.ErrNoSuchMessage)
 		return
 	}
