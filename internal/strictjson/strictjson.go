@@ -131,6 +131,9 @@ func (v Value) Elements() iter.Seq2[int, Value] {
 
 // Member returns the named member of an object.
 func (v Value) Member(name string) (Value, bool) {
+	if m, there, sure := v.seek(name); sure {
+		return m, there
+	}
 	for n, m := range v.Members() {
 		if n == name {
 			return m, true

@@ -108,3 +108,47 @@ func walk(t *testing.T, doc []byte, v Value) {
 	}
 	v.Compact()
 }
+
+// walked is Member by a decoder.
+func walked(v Value, name string) (Value, bool) {
+	for n, m := range v.Members() {
+		if n == name {
+			return m, true
+		}
+	}
+	return Value{}, false
+}
+
+func sameMembers(t *testing.T, doc string, names ...string) {
+	t.Helper()
+	v := Document([]byte(doc))
+	for name := range v.Members() {
+		names = append(names, name)
+	}
+	for _, name := range names {
+		got, there := v.Member(name)
+		want, is := walked(v, name)
+		if there != is || string(got.Raw) != string(want.Raw) || got.Offset != want.Offset {
+			t.Errorf("%q of %s: got %q at %d, %v, want %q at %d, %v", name, doc, got.Raw, got.Offset, there, want.Raw, want.Offset, is)
+		}
+	}
+}
+
+func TestMembersAreFoundAsAWalkFindsThem(t *testing.T) {
+	for _, doc := range []string{
+		`{}`, ` { } `, `{"a":1}`, `{ "a" : 1 , "b" : -2.5e+3 }`, "{\n\t\"a\"\r:\ttrue\n,\"b\":null}", `{"a":{"b":1},"b":2}`, `{"x":["b",{"b":"]}"}],"b":[]}`,
+		`{"x":"\"b\":","b":"\\"}`, `{"x":"\\\"","b":{"c":"}\""}}`, `{"\u0061":1,"a\u0062":2}`, `{"":0,"é":1,"\"":2}`, `{"b":1,"\u0062b":2,"c":3}`,
+		`{"a":"` + strings.Repeat(`\u005c\\\"`, 20) + `","b":7}`, `{"a":[[[[]]],{"x":{}}],"b":false}`,
+	} {
+		sameMembers(t, doc, "a", "b", "", "c", "é", `"`, `\`, "x")
+	}
+}
+
+func FuzzMember(f *testing.F) {
+	f.Add(`{"a":{"b":"}"} , "\u0062":[1,2] }`, "b")
+	f.Fuzz(func(t *testing.T, doc, name string) {
+		if Check([]byte(doc)) == nil && Document([]byte(doc)).Kind() == '{' {
+			sameMembers(t, doc, name)
+		}
+	})
+}
