@@ -78,7 +78,7 @@ func renderAnthropic(s *Show) Shown {
 	r.plan()
 	r.pair()
 	r.settle()
-	o := object{}
+	o := object{dst: make([]byte, 0, s.room())}
 	summary := clean(s.Summary, r.report)
 	if s.Authority && summary != "" {
 		out.System = history.AppendString(nil, summary)

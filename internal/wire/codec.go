@@ -91,6 +91,24 @@ func Render(f Format, s Show) Shown {
 	return codecs[f].render(&s)
 }
 
+// room is about how many bytes the texts of a render take, so that it grows seldom.
+func (s *Show) room() int {
+	const aBlock = 100 // the names around it
+	n := len(s.Summary) + aBlock
+	var visit func(blocks []history.Block)
+	visit = func(blocks []history.Block) {
+		for i := range blocks {
+			b := &blocks[i]
+			n += aBlock + len(b.Text) + len(b.Arguments) + len(b.Opaque)
+			visit(b.Content)
+		}
+	}
+	for i := range s.Messages {
+		visit(s.Messages[i].Content)
+	}
+	return n
+}
+
 // target is whom a render is for: origins are compared with it.
 type target struct{ provider, model string }
 

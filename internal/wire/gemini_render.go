@@ -43,6 +43,7 @@ type geminiRender struct {
 func (geminiCodec) render(s *Show) Shown {
 	w := geminiRender{names: naming{rule: geminiNames}, target: s.target(geminiProvider)}
 	w.ids = numbering{rule: geminiIDs, counts: &w.report}
+	w.o.dst = make([]byte, 0, s.room())
 	// Only Gemini 3 and later check signatures, and take media in results; a name that
 	// tells nothing may stand for one of them, and older ones pass over a signature.
 	w.signed = !olderGemini(w.target.model)

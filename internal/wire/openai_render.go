@@ -35,6 +35,7 @@ type openAIRender struct {
 func (openAICodec) render(s *Show) Shown {
 	w := openAIRender{target: s.target(openAIProvider), media: chooseMedia(s.Messages, openAIMedia), names: naming{rule: openAINames}}
 	w.ids = numbering{rule: openAIIDs, counts: &w.report}
+	w.dst = make([]byte, 0, s.room())
 	if s.Summary != "" {
 		// A peer's words must not gain the authority of the system position.
 		if s.Authority {

@@ -202,11 +202,21 @@ func BenchmarkResponsesRender(b *testing.B) {
 			strings.Repeat("some words ", 20), i, i, i, strings.Repeat("a line of a result ", 40), i, strings.Repeat("an answer ", 30)))
 	}
 	msgs := decodeAppend(b, Responses, "["+strings.Join(list, ",")+"]")
-	for _, f := range []Format{Native, Responses} {
-		b.Run(string(f), func(b *testing.B) {
+	var said []history.Message
+	for i := range msgs {
+		if m, ok := projection.Text(&msgs[i]); ok {
+			said = append(said, m)
+		}
+	}
+	for _, bb := range []struct {
+		name string
+		f    Format
+		msgs []history.Message
+	}{{"native-text", Native, said}, {"native-full", Native, msgs}, {"responses-text", Responses, said}, {"responses-full", Responses, msgs}} {
+		b.Run(bb.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				Render(f, Show{Messages: msgs, Provider: "openai", Model: ""})
+				Render(bb.f, Show{Messages: bb.msgs, Provider: "openai", Model: ""})
 			}
 		})
 	}

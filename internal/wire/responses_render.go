@@ -65,6 +65,7 @@ type openCall struct {
 
 func (responsesCodec) render(s *Show) Shown {
 	r := responsesRender{show: s, target: s.target(openAIProvider), names: naming{rule: responsesNames}}
+	r.dst = make([]byte, 0, s.room())
 	r.calls, r.open = numbering{rule: responsesIDs, counts: &r.report}, map[string][]openCall{}
 	r.media = chooseMedia(s.Messages, r.fits)
 	if s.Summary != "" {
