@@ -86,7 +86,7 @@ func (s *Summariser) judge(said string, in *input) (string, error) {
 }
 
 // capped is as much of a text as a frame has room for, and as leaves room for what is
-// said next in a request.
+// said next in a request. What was cut ends so that it can be seen.
 func (s *Summariser) capped(text string) string {
 	var escaped []byte
 	end, size := 0, 0
@@ -95,18 +95,26 @@ func (s *Summariser) capped(text string) string {
 		if size += utf8.RuneCount(escaped); size > s.textLimit {
 			break
 		}
-		end = i + utf8.RuneLen(r)
+		if size < s.textLimit || i+utf8.RuneLen(r) == len(text) {
+			end = i + utf8.RuneLen(r) // with room for the mark
+		}
 	}
-	text = text[:end]
-	for projection.EstimateText(quoted(text)) > s.mostText() {
-		n := len(text) * 3 / 4
-		for n > 0 && !utf8.RuneStart(text[n]) {
+	kept := text[:end]
+	for projection.EstimateText(quoted(kept)) > s.mostText() {
+		n := len(kept) * 3 / 4
+		for n > 0 && !utf8.RuneStart(kept[n]) {
 			n--
 		}
-		text = text[:n]
+		kept = kept[:n]
 	}
-	return strings.TrimSpace(text)
+	if kept = strings.TrimSpace(kept); len(kept) < len(strings.TrimSpace(text)) {
+		kept += cutMark
+	}
+	return kept
 }
+
+// cutMark ends words that are not whole.
+const cutMark = "…"
 
 // reasoning is how models mark what they think when a server leaves it in the text.
 var reasoning = regexp.MustCompile(`(?i)<(/?)(?:think|thinking|reasoning|thought)(?:\s[^<>]*)?>`)

@@ -209,6 +209,12 @@ func TestATextIsCutToWhatAFrameHolds(t *testing.T) {
 		if n := utf8.RuneCountInString(quoted(got)) - 2; n > s.textLimit || n < s.textLimit-8 {
 			t.Errorf("%q is cut to %d code points as quoted, want nearly %d", piece, n, s.textLimit)
 		}
+		if again := s.capped(got); again != got || !strings.HasSuffix(got, cutMark) {
+			t.Errorf("%q: what was cut ends with %q, and with %q when it is cut again", piece, got[len(got)-9:], again[len(again)-9:])
+		}
+	}
+	if whole := strings.Repeat("é", s.textLimit); s.capped(whole) != whole {
+		t.Error("what has room is cut")
 	}
 	s.endpoint.MaxInputTokens = 1000
 	if got := s.capped(strings.Repeat("日本語", 10_000)); got == "" || projection.EstimateText(quoted(got)) > 333 {
