@@ -129,7 +129,8 @@ func back(text string, from, n int) int {
 	return start
 }
 
-// cut makes the snippet that begins at start. Code points stay code points, so that marks are easy to find.
+// cut makes the snippet that begins at start. Code points stay code points, so that marks are easy to find; those that
+// are not seen, or that turn the direction of what stands beside the snippet, are left out.
 func cut(text string, start int, in []foundWord) (string, [][2]int) {
 	var b strings.Builder
 	var marks [][2]int
@@ -142,6 +143,9 @@ func cut(text string, start int, in []foundWord) (string, [][2]int) {
 		if n >= snippetRunes {
 			b.WriteRune('…')
 			break
+		}
+		if unicode.Is(unicode.Cf, r) && r != '\u200c' && r != '\u200d' { // joiners: scripts and emoji need them
+			continue
 		}
 		at := start + i
 		for len(in) > 0 && in[0].to <= at {

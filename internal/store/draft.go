@@ -371,15 +371,22 @@ func (d *draft) standing(from, to int64) iter.Seq2[history.Message, error] {
 // maxTitle is the length of a title in code points.
 const maxTitle = 80
 
-// titleOf is the beginning of a message's first text, on one line.
+// titleOf is the beginning of a message's first text, on one line, and without characters
+// that are not seen or that turn the direction of what stands beside a title.
 func titleOf(m *history.Message) string {
 	for i := range m.Content {
 		if m.Content[i].Type != history.TextBlock {
 			continue
 		}
-		text := m.Content[i].Text
-		fields := strings.FieldsFunc(text[:min(len(text), 4096)], func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
-		runes := []rune(strings.ToValidUTF8(strings.Join(fields, " "), ""))
+		text := strings.ToValidUTF8(m.Content[i].Text[:min(len(m.Content[i].Text), 4096)], "")
+		text = strings.Map(func(r rune) rune {
+			if unicode.Is(unicode.Cf, r) && r != '\u200c' && r != '\u200d' { // joiners: scripts and emoji need them
+				return -1
+			}
+			return r
+		}, text)
+		fields := strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
+		runes := []rune(strings.Join(fields, " "))
 		if len(runes) > 0 {
 			return string(runes[:min(len(runes), maxTitle)])
 		}

@@ -97,6 +97,7 @@ func titles(t *testing.T, e Engine) {
 		{[]history.Message{answer("no"), person("  two\n\twords\x00 ")}, "two words"},
 		{[]history.Message{person(" "), person("second")}, "second"},
 		{[]history.Message{{Role: history.User, Kind: history.Reference, Status: history.Complete, Content: []history.Block{history.Text("ref")}}}, ""},
+		{[]history.Message{person("\u202e\u2066\u200b"), person("a\u202eb\u2069 c\u2028d \U000e0041👩\u200d👧")}, "ab c d 👩\u200d👧"},
 		{[]history.Message{person(strings.Repeat("é", 500))}, strings.Repeat("é", 80)},
 		{[]history.Message{person(strings.Repeat("x", 4095) + "🎉")}, strings.Repeat("x", 80)},
 	} {
