@@ -56,10 +56,9 @@ func TestARetrieverThatDiedIsAskedAgain(t *testing.T) {
 		}
 		return out.bodies("memory") == "On Monday."
 	})
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	for _, line := range []string{`"a retriever fails","retriever":"memory","status":"error"`, `"a retriever answers again","retriever":"memory"`} {
-		if n := strings.Count(d.logs.String(), line); n != 1 {
+		await(t, "the log has "+line, func() bool { return bytes.Contains(d.log(), []byte(line)) })
+		if n := bytes.Count(d.log(), []byte(line)); n != 1 {
 			t.Errorf("the log has %s %d times, want once", line, n)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 // found is a page of a search.
@@ -41,6 +42,16 @@ func (f found) places() string {
 	return strings.Join(list, " ")
 }
 
+// seen is a text without characters that nobody sees or that turn the direction of text; joiners are no such.
+func seen(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.Cf, r) && r != '\u200c' && r != '\u200d' {
+			return -1
+		}
+		return r
+	}, text)
+}
+
 // check fetches the page around each hit, and holds the snippet to it.
 func (f found) check(c caller) {
 	c.d.t.Helper()
@@ -55,7 +66,7 @@ func (f found) check(c caller) {
 		for _, b := range page.Data[0].Content {
 			text += b.Text + " "
 		}
-		flat := strings.Join(strings.Fields(strings.ReplaceAll(text, "\x00", " ")), " ")
+		flat := strings.Join(strings.Fields(strings.ReplaceAll(seen(text), "\x00", " ")), " ")
 		inner := strings.TrimSpace(strings.Trim(h.Snippet, "…"))
 		if !strings.Contains(flat, inner) || inner == "" || strings.Contains(h.Snippet, "\n") {
 			c.d.t.Errorf("the snippet %q is not of %q", h.Snippet, text)
