@@ -1,9 +1,12 @@
 package recall
 
 import (
+	"context"
+	"slices"
 	"testing"
 	"time"
 
+	"historyd/internal/durable/crashfs"
 	"historyd/internal/history"
 )
 
@@ -33,4 +36,24 @@ func TestWhatComesAfterADoubtIsFound(t *testing.T) {
 	}
 	now = now.Add(retryAfter)
 	s.finds(ann, Query{Text: "apple", Sort: Newest}, "x/2", "x/1")
+}
+
+// While an index that was lost is made again, a search answers in its time, with what there is, and says so.
+func TestASearchWhileTheIndexIsMadeAgain(t *testing.T) {
+	s := newShelf(t)
+	ann := scopeNamed(t, "ann")
+	s.say(ann, "b", "an apple", "another apple")
+	s.say(ann, "a", "an apple")
+	s.close()
+	s.disk = crashfs.New()
+	g := &gate{Record: s.store, conversation: "b", reading: make(chan struct{}), open: make(chan struct{})}
+	s.open(g)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	res, err := s.index.Search(ctx, ann, Query{Text: "apple"})
+	if got := hitPlaces(res); err != nil || !slices.Equal(got, []string{"a/1"}) || !res.Behind {
+		t.Errorf("meanwhile: got %q, behind %t, %v; want what was indexed by then, and behind", got, res.Behind, err)
+	}
+	close(g.open)
+	s.finds(ann, Query{Text: "apple", Sort: Newest}, "a/1", "b/2", "b/1")
 }
