@@ -17,9 +17,6 @@ import (
 	"historyd/internal/identity"
 )
 
-// maxWaiting is how many conversations may wait for a model.
-const maxWaiting = 1024
-
 // MinModelChars is the least MaxSummaryChars that leaves room for what a model writes.
 const MinModelChars = 1000
 
@@ -36,16 +33,16 @@ type SummariserOptions struct {
 	MaxSummaryChars int
 	// Clean is what happens to any text before it is kept. nil means nothing.
 	Clean      func(text string) string
-	Workers    int              // conversations at a time; 0 means 2
+	Workers    int              // conversations at a time, one less of one caller; 0 means 3
 	Now        func() time.Time // nil means time.Now
 	Logger     *slog.Logger     // nil means no log
 	Registerer prometheus.Registerer
 }
 
 // A Summariser asks a model to put into words what folds have covered, beside the
-// conversations and never in their way. A conversation is tried once a fold; what
-// does not come to a good end leaves the digest as it is until the next one. It may
-// be used from many goroutines.
+// conversations and never in their way. A conversation is tried once a fold, and once
+// when it is met for the first time since the start; what does not come to a good end
+// leaves the digest as it is until the next fold. It may be used from many goroutines.
 type Summariser struct {
 	record    Record
 	endpoint  *endpoint
@@ -59,10 +56,12 @@ type Summariser struct {
 	ctx     context.Context // of the workers; done once Close is called
 	stop    context.CancelFunc
 	workers sync.WaitGroup
-	queue   chan subject
+	ready   chan struct{} // holds one when there may be something to do
 
 	mu     sync.Mutex // guards what follows
 	known  map[subject]phase
+	agenda *agenda
+	met    acquaintance
 	closed bool
 }
 
@@ -101,7 +100,7 @@ func NewSummariser(o SummariserOptions) (*Summariser, error) {
 	}
 	s := &Summariser{
 		record: o.Record, endpoint: e, textLimit: textLimit(o.MaxSummaryChars), clean: o.Clean, now: o.Now, log: o.Logger,
-		queue: make(chan subject, maxWaiting), known: map[subject]phase{},
+		ready: make(chan struct{}, 1), known: map[subject]phase{}, met: newAcquaintance(),
 	}
 	if s.clean == nil {
 		s.clean = func(text string) string { return text }
@@ -115,8 +114,9 @@ func NewSummariser(o SummariserOptions) (*Summariser, error) {
 	s.count(o.Registerer)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	if o.Workers == 0 {
-		o.Workers = 2
+		o.Workers = 3
 	}
+	s.agenda = newAgenda(o.Workers)
 	for range o.Workers {
 		s.workers.Go(s.work)
 	}
@@ -144,6 +144,7 @@ func (s *Summariser) Wake(scope identity.Scope, conversation string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	j := subject{scope, conversation}
+	s.met.meet(j)
 	switch s.known[j] {
 	case waits, runsAgain:
 	case runs:
@@ -153,16 +154,36 @@ func (s *Summariser) Wake(scope identity.Scope, conversation string) {
 	}
 }
 
+// Met reports whether a conversation was met before, and notes that it is now. Who was
+// not may have a fold from before the start that waits for its words: see Waits.
+func (s *Summariser) Met(scope identity.Scope, conversation string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.met.meet(subject{scope, conversation})
+}
+
+// Waits reports whether the newest fold of a conversation has not been put into words.
+func Waits(s history.State) bool {
+	return s.Summary != nil && s.Summary.TextSeq < s.Summary.ThroughSeq && s.Prose == nil
+}
+
 // enqueue gives a subject to the workers. s.mu is held.
 func (s *Summariser) enqueue(j subject) {
 	if s.closed {
 		return
 	}
-	select {
-	case s.queue <- j:
-		s.known[j] = waits
-	default:
+	s.known[j] = waits
+	if dropped, full := s.agenda.add(j); full {
+		delete(s.known, dropped)
 		s.results.WithLabelValues("dropped").Inc()
+	}
+	s.poke()
+}
+
+func (s *Summariser) poke() {
+	select {
+	case s.ready <- struct{}{}:
+	default:
 	}
 }
 
@@ -178,24 +199,41 @@ func (s *Summariser) Close() {
 
 // work is one worker; it ends with Close.
 func (s *Summariser) work() {
-	for {
-		select {
-		case <-s.ctx.Done():
-			return
-		case j := <-s.queue:
-			s.mu.Lock()
-			s.known[j] = runs
-			s.mu.Unlock()
-			s.attend(j)
-			s.mu.Lock()
-			again := s.known[j] == runsAgain
-			delete(s.known, j)
-			if again {
-				s.enqueue(j)
+	for s.ctx.Err() == nil {
+		j, ok := s.take()
+		if !ok {
+			select {
+			case <-s.ctx.Done():
+			case <-s.ready:
 			}
-			s.mu.Unlock()
+			continue
 		}
+		s.attend(j)
+		s.leave(j)
 	}
+}
+
+func (s *Summariser) take() (subject, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j, ok := s.agenda.next()
+	if ok {
+		s.known[j] = runs
+		s.poke() // there may be more, for another worker
+	}
+	return j, ok
+}
+
+func (s *Summariser) leave(j subject) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	again := s.known[j] == runsAgain
+	delete(s.known, j)
+	s.agenda.done(j)
+	if again {
+		s.enqueue(j)
+	}
+	s.poke() // what waited for its caller's place may be taken
 }
 
 // Ends of an attempt that leave the digest as it is. None holds anything of a
@@ -259,7 +297,7 @@ func (s *Summariser) summarise(ctx context.Context, log history.Log) error {
 	defer view.Close()
 	state := view.State()
 	covered := state.Summary
-	if covered == nil || covered.TextSeq == covered.ThroughSeq || state.Prose != nil {
+	if !Waits(state) {
 		return errNone
 	}
 	f, err := s.feed(view, covered)

@@ -54,7 +54,7 @@ func (p *Pipeline) fork(ctx context.Context, from, to Conversation, through int6
 	if err != nil {
 		return history.Receipt{}, fmt.Errorf("fork: %w", err)
 	}
-	p.folded(to, receipt)
+	p.folded(ctx, to, receipt)
 	p.metrics.stored("fork", &f.tally)
 	return receipt, nil
 }

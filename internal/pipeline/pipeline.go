@@ -36,6 +36,8 @@ type Engine interface {
 // A Summariser is told of each fold, once it is durable. It must not keep its caller.
 type Summariser interface {
 	Wake(scope identity.Scope, conversation string)
+	// Met reports whether it was told of the conversation before, and notes that it is now.
+	Met(scope identity.Scope, conversation string) bool
 }
 
 // Options configures a Pipeline. Engine, Policy and Compactor are required.
@@ -111,9 +113,18 @@ func New(o Options) (*Pipeline, error) {
 // that it met.
 func (p *Pipeline) SetPolicy(policy *projection.Policy) { p.policy.Store(policy) }
 
-// folded tells the summariser of a commit with a fold.
-func (p *Pipeline) folded(c Conversation, r history.Receipt) {
-	if r.Folded && !r.Replayed && p.writer != nil {
+// folded tells the summariser of a commit with a fold, and of one to a conversation that
+// was not met since the start if its fold waits since before that.
+func (p *Pipeline) folded(ctx context.Context, c Conversation, r history.Receipt) {
+	if p.writer == nil || r.Replayed {
+		return
+	}
+	waits := r.Folded
+	if !waits && !p.writer.Met(c.Scope, c.Name) {
+		s, err := p.State(ctx, c)
+		waits = err == nil && compaction.Waits(s)
+	}
+	if waits {
 		p.writer.Wake(c.Scope, c.Name)
 	}
 }

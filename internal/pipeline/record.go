@@ -76,7 +76,7 @@ func (p *Pipeline) record(ctx context.Context, c Conversation, t Turn) (Recorded
 		return Recorded{}, fmt.Errorf("append: %w", err)
 	}
 	// From here on the turn is durable, and nothing may make a failure of it.
-	p.folded(c, receipt)
+	p.folded(ctx, c, receipt)
 	if receipt.Replayed {
 		return p.recall(ctx, receipt), nil
 	}

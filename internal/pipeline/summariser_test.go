@@ -6,10 +6,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -22,6 +25,8 @@ import (
 
 // woken notes who is to be summarised.
 type woken struct{ conversations []Conversation }
+
+func (w *woken) Met(identity.Scope, string) bool { return true }
 
 func (w *woken) Wake(scope identity.Scope, name string) {
 	w.conversations = append(w.conversations, Conversation{scope, name})
@@ -140,9 +145,87 @@ func (b *bench) stateOf(c Conversation) history.State {
 // waitFor waits for what another goroutine does without telling.
 func waitFor(t *testing.T, done func() bool) {
 	t.Helper()
-	for tries := 0; !done(); tries++ {
-		if tries > 1_000_000 {
+	for end := time.Now().Add(20 * time.Second); !done(); runtime.Gosched() {
+		if time.Now().After(end) {
 			t.Fatal("it does not come to pass")
 		}
+	}
+}
+
+// waking counts how often a summariser is woken.
+type waking struct {
+	*compaction.Summariser
+	wakes int
+}
+
+func (w *waking) Wake(scope identity.Scope, name string) {
+	w.wakes++
+	w.Summariser.Wake(scope, name)
+}
+
+// A fold from before a restart gets its words when something is added to the
+// conversation, once; reads and other conversations ask nobody.
+func TestAFoldFromBeforeTheStartGetsItsWords(t *testing.T) {
+	var asked atomic.Int64
+	refuse := atomic.Bool{}
+	model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		if refuse.Load() {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		fmt.Fprint(w, `{"choices":[{"message":{"content":"Words."}}]}`)
+	}))
+	defer model.Close()
+	b := newBench(t, projection.Options{})
+	c := conversation(t, "ann")
+	turn := func() Turn {
+		return Turn{Messages: []history.Message{said(history.User, "a question"), said(history.Assistant, "an answer")}}
+	}
+	for range 16 {
+		b.record(c, turn())
+	}
+	quiet := Conversation{c.Scope, "quiet"}
+	b.record(quiet, turn())
+	if s := b.stateOf(c); !compaction.Waits(s) {
+		t.Fatalf("nothing waits: %+v", s)
+	}
+	var w *waking
+	life := func() (end func()) {
+		b.restart(projection.Options{})
+		s, err := compaction.NewSummariser(compaction.SummariserOptions{
+			Record: b.engine, Endpoint: compaction.Endpoint{BaseURL: model.URL, Name: "m"}, Clean: b.Clean,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w = &waking{Summariser: s}
+		b.writer = w
+		return s.Close
+	}
+
+	refuse.Store(true)
+	end := life()
+	b.replay(c, Ask{})
+	b.record(quiet, turn())
+	if w.wakes != 0 {
+		t.Errorf("before anything is added it is woken %d times", w.wakes)
+	}
+	b.record(c, turn())
+	waitFor(t, func() bool { return asked.Load() == 1 })
+	b.record(c, turn())
+	b.record(quiet, turn())
+	end()
+	if n := asked.Load(); n != 1 || w.wakes != 1 {
+		t.Errorf("before the next fold it is woken %d times, with %d requests", w.wakes, n)
+	}
+
+	refuse.Store(false)
+	end = life()
+	defer func() { end() }()
+	b.record(c, turn())
+	waitFor(t, func() bool { return b.stateOf(c).Prose != nil })
+	if s := b.stateOf(c); s.Prose.ThroughSeq != s.Summary.ThroughSeq || asked.Load() != 2 {
+		t.Errorf("%d requests, and the words are %+v", asked.Load(), s.Prose)
 	}
 }

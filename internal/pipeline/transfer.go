@@ -123,7 +123,7 @@ func (p *Pipeline) load(ctx context.Context, c Conversation, d Document) (Import
 		return Imported{}, fmt.Errorf("import: %w", err)
 	}
 	// As in Record: nothing may make a failure of it any more.
-	p.folded(c, receipt)
+	p.folded(ctx, c, receipt)
 	told := in.told
 	if receipt.Replayed {
 		n, err := readNote(receipt.Note)
