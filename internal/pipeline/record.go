@@ -59,7 +59,14 @@ func (p *Pipeline) record(ctx context.Context, c Conversation, t Turn) (Recorded
 	}
 	print, stored := newFingerprint("append"), tally{}
 	for i := range kept.Messages {
-		stored.message(print.add(&kept.Messages[i]))
+		m := kept.Messages[i]
+		size := int64(0)
+		if m.ClientID != "" {
+			// Whoever sends a turn again may make its messages anew, with other ids.
+			size = int64(len(`,"client_id":""`) + len(m.ClientID))
+			m.ClientID = ""
+		}
+		stored.message(size + print.add(&m))
 	}
 	for _, c := range kept.Changes {
 		stored.change(c)

@@ -1,0 +1,132 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+
+	"historyd/internal/durable/crashfs"
+	"historyd/internal/projection"
+)
+
+// A client that does not hear the answer sends the same again, with its key.
+func TestAnAnswerThatWasLostIsGivenAgain(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	body := `{"messages":[{"role":"user","content":"once"},{"role":"assistant","content":"yes"}]}`
+	conn, err := net.Dial("tcp", d.host)
+	must(t, err)
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nIdempotency-Key: k\r\nContent-Length: %d\r\n\r\n%s",
+		turns, d.host, d.tokens["ann"], len(body), body)
+	must(t, err)
+	_, err = bufio.NewReader(conn).Peek(1) // it is answered, and nobody reads it
+	must(t, err)
+	conn.Close()
+	got := d.post("ann", turns, body, "Idempotency-Key", "k")
+	if a := as[appendReply](t, got); got.status != 201 || a.FirstSeq != 1 || a.LastSeq != 2 || got.header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("the second time: %d %s", got.status, got.body)
+	}
+	if page := as[pageBody](t, d.get("ann", "/v1/conversations/x/messages")); len(page.Data) != 2 {
+		t.Errorf("%d messages, want 2", len(page.Data))
+	}
+}
+
+// A program that makes its messages anew for each attempt gives them other ids. The key says that they are the same.
+func TestAKeyIsNoIDOfAMessage(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	send := func(id, text string) reply {
+		return d.post("ann", turns, fmt.Sprintf(`{"messages":[{"id":"%s","role":"user","content":"%s"}]}`, id, text), "Idempotency-Key", "k")
+	}
+	first := send("a", "hi")
+	want(t, first, 201, "")
+	if again := send("b", "hi"); again.status != 201 || again.body != first.body || again.header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("with a new id: %d %s, want %s again", again.status, again.body, first.body)
+	}
+	want(t, send("a", "ho"), 422, "idempotency_mismatch")
+	if page := d.get("ann", "/v1/conversations/x/messages").body; strings.Count(page, `"seq":`) != 1 || !strings.Contains(page, `"client_id":"a"`) {
+		t.Errorf("the record holds %s", page)
+	}
+}
+
+// A list that cannot be made is an error, and not an empty list.
+func TestAListThatCannotBeMadeIsAnError(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	for i := range 3 {
+		d.say("ann", fmt.Sprint("c", i), "hi")
+	}
+	d.failWith("list", 1, fmt.Errorf("broken"))
+	want(t, d.get("ann", "/v1/conversations"), 500, "internal")
+	d = newDaemon(t, projection.Options{})
+	d.disk.FailWhen(func(op crashfs.Op) error {
+		if op.Kind == "ReadDir" && strings.HasPrefix(op.Name, "transcripts") {
+			return syscall.EIO
+		}
+		return nil
+	})
+	want(t, d.get("ann", "/v1/conversations"), 503, "unavailable")
+	d.disk.Heal()
+	if got := d.get("ann", "/v1/conversations"); got.body != `{"object":"list","data":[],"has_more":false,"next":null}` {
+		t.Errorf("with a disk that is well: %d %s", got.status, got.body)
+	}
+}
+
+// What a conversation holds of images costs its list nothing.
+func TestAListReadsNoAttachments(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	for i := range 3 {
+		d.picture(fmt.Sprint("c", i))
+	}
+	pictures := map[string]bool{}
+	for name, content := range d.disk.Files() {
+		if bytes.Contains(content, []byte("a picture")) {
+			pictures[name] = true
+		}
+	}
+	if len(pictures) != 3 {
+		t.Fatalf("%d files hold a picture, want 3", len(pictures))
+	}
+	d.disk.FailWhen(func(op crashfs.Op) error {
+		if pictures[op.Name] {
+			t.Errorf("%s of an attachment", op.Kind)
+		}
+		return nil
+	})
+	if page := as[listReply](t, d.get("ann", "/v1/conversations")); len(page.Data) != 3 {
+		t.Errorf("%d conversations, want 3", len(page.Data))
+	}
+}
+
+// However many conversations there are, and whatever is done with them, the metrics have the same series.
+func TestMetricsDoNotGrowWithConversations(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	use := func(name string) {
+		for _, tt := range leavers {
+			r := d.request(t.Context(), tt.method, tt.path, tt.body)
+			r.URL.Path = strings.Replace(r.URL.Path, "/conversations/x", "/conversations/"+name, 1)
+			res, err := d.server.Client().Do(r)
+			must(t, err)
+			res.Body.Close()
+		}
+	}
+	series := func() (n int) {
+		families, err := d.reg.Gather()
+		must(t, err)
+		for _, f := range families {
+			n += len(f.GetMetric())
+		}
+		return n
+	}
+	for range 2 { // the second time there is more to do
+		use("first")
+	}
+	before := series()
+	for i := range 50 {
+		use(fmt.Sprint("c", i))
+	}
+	if after := series(); after != before {
+		t.Errorf("%d series after 50 more conversations, %d before", after, before)
+	}
+}
