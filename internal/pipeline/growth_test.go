@@ -1,0 +1,42 @@
+package pipeline
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"historyd/internal/durable/crashfs"
+	"historyd/internal/history"
+	"historyd/internal/projection"
+)
+
+// An append costs what it costs, however long its conversation is: operations of the disk and bytes,
+// folds included, which do not depend on the machine.
+func TestAppendsTakeNoMoreOfTheDiskInALongConversation(t *testing.T) {
+	b := newBench(t, projection.Options{})
+	c := conversation(t, "ann")
+	var ops, written atomic.Int64
+	b.disk.FailWhen(func(op crashfs.Op) error {
+		ops.Add(1)
+		written.Add(int64(len(op.Data)))
+		return nil
+	})
+	n := 0
+	cost := func(turns int) (int64, int64) {
+		o, w := ops.Load(), written.Load()
+		for range turns {
+			n++
+			text := fmt.Sprintf("%05d %s", n, strings.Repeat("what is said ", 10))
+			b.record(c, Turn{Messages: []history.Message{said(history.User, text), said(history.Assistant, text)}})
+		}
+		return ops.Load() - o, written.Load() - w
+	}
+	cost(1500) // until the digest has its full length
+	o1, w1 := cost(200)
+	cost(3000)
+	o2, w2 := cost(200)
+	if o2 > o1+o1/10 || w2 > w1+w1/10 {
+		t.Errorf("200 turns behind 1500: %d operations and %d bytes written; behind 4700: %d and %d", o1, w1, o2, w2)
+	}
+}
