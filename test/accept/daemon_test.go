@@ -8,7 +8,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -51,16 +53,34 @@ func newDaemon(t *testing.T, env ...string) *daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	_ = l.Close()
+	addr := freeAddress(t)
 	d := &daemon{t: t, path: path, dir: filepath.Join(t.TempDir(), "data"), addr: addr,
 		env: append(os.Environ(), append(env, "HISTORYD_LOG_LEVEL=debug", "HISTORYD_LOG_FORMAT=json")...)}
 	t.Cleanup(d.kill)
 	return d
+}
+
+// taken are the ports that daemons of this process have.
+var taken sync.Map
+
+// freeAddress is one that stays free while a daemon is down: from below the ports that the kernel gives to whoever asks
+// for any.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		port := 15_000 + rand.IntN(15_000)
+		if _, double := taken.LoadOrStore(port, true); double {
+			continue
+		}
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
+		if err != nil {
+			continue
+		}
+		_ = l.Close()
+		return l.Addr().String()
+	}
+	t.Fatal("there is no free port")
+	return ""
 }
 
 // configure gives the daemon a configuration file from its next start on. JSON is YAML, too.

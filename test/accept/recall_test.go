@@ -239,17 +239,17 @@ func TestManyTurnsAtOnceAreAllServed(t *testing.T) {
 	g.finds("rag.search", flood("word")...)
 	h.does("rag.search", "hang")
 	d := newDaemon(t)
-	d.configure(recallOf("4s", m.memory(), g.manuals("name", "floods"), h.manuals("name", "hangs")))
+	d.configure(recallOf("8s", m.memory(), g.manuals("name", "floods"), h.manuals("name", "hangs")))
 	callers := []caller{}
-	for i := range 10 {
+	for i := range 4 {
 		callers = append(callers, caller{d, d.tokenIn("home", "mesh", fmt.Sprint("ann", i), "")})
 	}
 	d.begin()
 	var all sync.WaitGroup
-	for i := range 30 {
+	for i := range 12 {
 		all.Go(func() {
 			body := []byte(`{"recall":{"query":"` + question + `"}}`)
-			status, b, _, err := callers[i%10].try("POST", "/v1/conversations/main/replay", body)
+			status, b, _, err := callers[i%4].try("POST", "/v1/conversations/main/replay", body)
 			var out struct{ Recall recalled }
 			if err != nil || status != 200 || json.Unmarshal(b, &out) != nil {
 				t.Errorf("a turn is answered %d %.300s: %v", status, b, err)

@@ -106,6 +106,7 @@ func TestTheDigestStandsWhenTheAnswerOfAModel(t *testing.T) {
 		if s := c.replay("main").summary(); !strings.HasPrefix(s, "model: ") || !strings.Contains(s, `"They spoke of Greek letters."`) || !strings.Contains(s, "epsilon") {
 			t.Errorf("after the next fold the summary is %s", s)
 		}
+		d.stop()
 		for what, text := range map[string]string{"log": string(d.log()), "data directory": string(contents(t, d.dir))} {
 			if strings.Contains(text, "canary") {
 				t.Errorf("the %s holds what the model said instead", what)
