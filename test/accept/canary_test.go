@@ -152,6 +152,16 @@ func absent(t *testing.T, told map[string][]byte) {
 	}
 }
 
+// present holds what was told to hold anything: where there is nothing, nothing is absent.
+func present(t *testing.T, told map[string][]byte) {
+	t.Helper()
+	for what, text := range told {
+		if what != "the log" && what != "the metrics" && !strings.HasPrefix(what, "the answer") && !strings.HasPrefix(what, "the fork") && !bytes.Contains(text, []byte("harmless")) {
+			t.Errorf("%s holds nothing at all: %.200s", what, text)
+		}
+	}
+}
+
 // ask gathers all that is made of the record and can be asked for.
 func ask(c caller, names []string, told map[string][]byte) {
 	get := func(path string) { told[path] = c.do(200, "GET", path, nil) }
@@ -224,11 +234,7 @@ func TestWithheldValuesAreInNothingThatIsMadeOfARecord(t *testing.T) {
 	for _, chat := range m.requests() {
 		told["the requests to the model"] = append(told["the requests to the model"], chat.raw...)
 	}
-	for what, text := range told {
-		if what != "the log" && what != "the metrics" && !strings.HasPrefix(what, "the answer") && !strings.HasPrefix(what, "the fork") && !bytes.Contains(text, []byte("harmless")) {
-			t.Errorf("%s holds nothing at all: %.200s", what, text)
-		}
-	}
+	present(t, told)
 	// The queries of the search above were asked of the server, too, but nothing else.
 	for _, call := range r.calls() {
 		if query := fmt.Sprint(call.Arguments["query"]); !strings.HasSuffix(query, " or what") {

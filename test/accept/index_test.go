@@ -62,6 +62,30 @@ type harm struct {
 }
 
 func harms() []harm {
+	all := append(losses(), plants()...)
+	// A byte in the beginning, in the words, in the tables and in the end.
+	for _, place := range []int{0, 20, 30, 50, 70, 85, 95, 99} {
+		all = append(all, harm{fmt.Sprintf("turned at %d%%", place), changed(func(text []byte) []byte {
+			text[len(text)*place/100] ^= 0x20
+			return text
+		})})
+	}
+	return all
+}
+
+// changed rewrites the file.
+func changed(change func(text []byte) []byte) func(*testing.T, *daemon, string) {
+	return func(t *testing.T, _ *daemon, file string) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, file, change(text))
+	}
+}
+
+// losses take something away.
+func losses() []harm {
 	remove := func(path func(d *daemon, file string) string) func(*testing.T, *daemon, string) {
 		return func(t *testing.T, d *daemon, file string) {
 			if err := os.RemoveAll(path(d, file)); err != nil {
@@ -69,16 +93,7 @@ func harms() []harm {
 			}
 		}
 	}
-	changed := func(change func(text []byte) []byte) func(*testing.T, *daemon, string) {
-		return func(t *testing.T, _ *daemon, file string) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			write(t, file, change(text))
-		}
-	}
-	all := []harm{
+	return []harm{
 		{"all removed", remove(func(d *daemon, _ string) string { return filepath.Join(d.dir, "index") })},
 		{"the callers removed", remove(func(d *daemon, _ string) string { return filepath.Join(d.dir, "index", "operator") })},
 		{"its directory removed", remove(func(_ *daemon, file string) string { return filepath.Dir(file) })},
@@ -90,6 +105,12 @@ func harms() []harm {
 		{"another version", changed(func(text []byte) []byte { return bytes.Replace(text, []byte("index 1"), []byte("index 2"), 1) })},
 		{"nothing but zeroes", changed(func(text []byte) []byte { return make([]byte, len(text)) })},
 		{"something else", changed(func([]byte) []byte { return []byte("{}\n") })},
+	}
+}
+
+// plants put something else in its place.
+func plants() []harm {
+	return []harm{
 		{"a directory", func(t *testing.T, _ *daemon, file string) {
 			if err := os.Remove(file); err != nil {
 				t.Fatal(err)
@@ -148,14 +169,6 @@ func harms() []harm {
 			write(t, filepath.Join(dir, ".tmp"), []byte("x"))
 		}},
 	}
-	// A byte in the beginning, in the words, in the tables and in the end.
-	for _, place := range []int{0, 20, 30, 50, 70, 85, 95, 99} {
-		all = append(all, harm{fmt.Sprintf("turned at %d%%", place), changed(func(text []byte) []byte {
-			text[len(text)*place/100] ^= 0x20
-			return text
-		})})
-	}
-	return all
 }
 
 func TestAnIndexThatIsHarmedIsMadeAgain(t *testing.T) {

@@ -111,10 +111,17 @@ func TestACallerGetsItsOwnWorkspaceAlone(t *testing.T) {
 	if n := len(m.calls()) + len(g.calls()); n != asked {
 		t.Errorf("%d calls for a caller without a workspace", n-asked)
 	}
-	// Nor do those of two who ask at once get mixed, over the same connections.
+	notMixed(t, map[caller]string{home: "kept for home", work: "kept for work"})
+	onlyAsked(t, m, "memory_search")
+	onlyAsked(t, g, "rag.search")
+}
+
+// notMixed holds what callers who ask at once are told, over the same connections, to their own.
+func notMixed(t *testing.T, wants map[caller]string) {
+	t.Helper()
 	var both sync.WaitGroup
 	for range 20 {
-		for c, want := range map[caller]string{home: "kept for home", work: "kept for work"} {
+		for c, want := range wants {
 			both.Go(func() {
 				status, b, _, err := c.try("POST", "/v1/conversations/main/recall", []byte(`{"query":"where do we go"}`))
 				var out recalled
@@ -125,8 +132,6 @@ func TestACallerGetsItsOwnWorkspaceAlone(t *testing.T) {
 		}
 	}
 	both.Wait()
-	onlyAsked(t, m, "memory_search")
-	onlyAsked(t, g, "rag.search")
 }
 
 // A stored recall is what the model saw, once and for ever.

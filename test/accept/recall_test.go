@@ -29,21 +29,15 @@ func said(t *testing.T, texts ...string) []byte {
 	return encode(t, map[string]any{"messages": list})
 }
 
-// Both ready-made retrievers, one a child and one at a URL, answer in every shape that servers are known to answer in.
-func TestEachShapeOfAnAnswerIsDelivered(t *testing.T) {
-	t.Parallel()
-	m, g := newRetriever(t), newRetriever(t)
-	url, _ := g.listen("127.0.0.1:0")
-	d := newDaemon(t, "HISTORYD_RECALL_LOCAL=false")
-	d.configure(recallOf("20s", m.memory(), g.manuals("command", nil, "url", url)))
-	c := caller{d, d.tokenIn("home", "operator", "ann", "")}
-	d.begin()
+// A shape is how servers answer, and what is to come of it. W stands for words of their own, # for numbers.
+type shape struct{ name, result, want string }
 
+func shapes(t *testing.T) []shape {
 	hit := func(members string) string { return `[{` + members + `}]` }
 	one := hit(`"title":"T","text":"W"`)
 	block := func(text string) string { return string(encode(t, asText(text))) }
 	in := func(name, list string) string { return `{"` + name + `":` + list + `}` }
-	for _, tt := range []struct{ name, result, want string }{
+	return []shape{
 		{"a list as text", block(one), "T: W"},
 		{"results as text", block(in("results", one)), "T: W"},
 		{"entries as text", block(in("entries", one)), "T: W"},
@@ -72,7 +66,20 @@ func TestEachShapeOfAnAnswerIsDelivered(t *testing.T) {
 		{"bodies of another type", block(`[{"text":7},{"text":{"text":"W"}},{"text":null}]`), ""},
 		{"a picture", `{"content":[{"type":"image","data":"AAAA","mimeType":"image/png"}]}`, ""},
 		{"nothing", `{"content":[]}`, ""},
-	} {
+	}
+}
+
+// Both ready-made retrievers, one a child and one at a URL, answer in every shape that servers are known to answer in.
+func TestEachShapeOfAnAnswerIsDelivered(t *testing.T) {
+	t.Parallel()
+	m, g := newRetriever(t), newRetriever(t)
+	url, _ := g.listen("127.0.0.1:0")
+	d := newDaemon(t, "HISTORYD_RECALL_LOCAL=false")
+	d.configure(recallOf("20s", m.memory(), g.manuals("command", nil, "url", url)))
+	c := caller{d, d.tokenIn("home", "operator", "ann", "")}
+	d.begin()
+
+	for _, tt := range shapes(t) {
 		// Words of their own, because what two say alike is given once.
 		for r, tool := range map[retriever]string{m: "memory_search", g: "rag.search"} {
 			result := strings.ReplaceAll(tt.result, "W", "word of "+tool)

@@ -91,24 +91,11 @@ func (f found) marked() string {
 	return strings.Join(list, "|")
 }
 
-func TestASearchKnowsWordsHoweverTheyAreWritten(t *testing.T) {
-	t.Parallel()
-	d := newDaemon(t)
-	c := caller{d, d.token("operator", "ann", "")}
-	d.begin()
-	for name, texts := range map[string][]string{
-		"cjk":     {"昨日、東京タワーに行きました。", "我们明天去北京大学上课。", "서울역에서 만나요", "พรุ่งนี้เราจะไปเชียงใหม่"},
-		"accents": {"Crème brûlée at the café", "Cafe\u0301 in decomposed form", "Łódź and Ærø, smørrebrød", "Việt Nam"},
-		"case":    {"Die STRASSE ist lang", "in der Straße", "Η ΟΔΟΣ", "Ёлка и ЕЛЬ"},
-		"width":   {"ＡＢＣ１２３ in full width", "ｶﾀｶﾅ in half width"},
-		"words":   {"the quick brown fox", "a brown quick fox", "internationalisation of flights", "international flight UA100 on 2024-05-20"},
-		"codes":   {"write to ann.lee@example.com about foo_bar", "a\u0000b needle\u0000haystack", "x\u202ey 👩\u200d🚀 zero\u200dwidth"},
-		"long":    {strings.Repeat("filler words go on ", 400) + "but the lighthouse stands here " + strings.Repeat("and on it goes ", 400)},
-	} {
-		c.do(201, "POST", "/v1/conversations/"+name+"/turns", said(t, texts...))
-	}
-	for _, again := range []string{"from memory", "from files"} {
-		for _, tt := range []struct{ q, want, marked string }{
+// A spelling is a query, where it is found, and what is marked there; "" is for no matter what.
+type spelling struct{ q, want, marked string }
+
+func spellings() []spelling {
+	return []spelling{
 			{"東京", "cjk#1", "東京"},
 			{"タワー", "cjk#1", "タワー"},
 			{"塔", "", ""},
@@ -140,7 +127,27 @@ func TestASearchKnowsWordsHoweverTheyAreWritten(t *testing.T) {
 			{"needle", "codes#2", "needle"},
 			{"zerowidth", "codes#3", ""},
 			{"LIGHTHOUSE", "long#1", "lighthouse"},
-		} {
+	}
+}
+
+func TestASearchKnowsWordsHoweverTheyAreWritten(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	c := caller{d, d.token("operator", "ann", "")}
+	d.begin()
+	for name, texts := range map[string][]string{
+		"cjk":     {"昨日、東京タワーに行きました。", "我们明天去北京大学上课。", "서울역에서 만나요", "พรุ่งนี้เราจะไปเชียงใหม่"},
+		"accents": {"Crème brûlée at the café", "Cafe\u0301 in decomposed form", "Łódź and Ærø, smørrebrød", "Việt Nam"},
+		"case":    {"Die STRASSE ist lang", "in der Straße", "Η ΟΔΟΣ", "Ёлка и ЕЛЬ"},
+		"width":   {"ＡＢＣ１２３ in full width", "ｶﾀｶﾅ in half width"},
+		"words":   {"the quick brown fox", "a brown quick fox", "internationalisation of flights", "international flight UA100 on 2024-05-20"},
+		"codes":   {"write to ann.lee@example.com about foo_bar", "a\u0000b needle\u0000haystack", "x\u202ey 👩\u200d🚀 zero\u200dwidth"},
+		"long":    {strings.Repeat("filler words go on ", 400) + "but the lighthouse stands here " + strings.Repeat("and on it goes ", 400)},
+	} {
+		c.do(201, "POST", "/v1/conversations/"+name+"/turns", said(t, texts...))
+	}
+	for _, again := range []string{"from memory", "from files"} {
+		for _, tt := range spellings() {
 			out := c.search(tt.q)
 			out.check(c)
 			if got := out.places(); got != tt.want || out.Behind {

@@ -76,22 +76,28 @@ func TestFiftyAppendsDuringASummaryStandBehindIt(t *testing.T) {
 		if final.Summary == nil || final.Summary.Source != "model" {
 			t.Fatalf("%s: no summary by the model: %.200s", tt.name, final.summary())
 		}
-		shown := texts[final.Summary.Messages:]
-		got := final.Messages[1:]
-		for i, want := range shown {
-			if i >= len(got) || got[i].Content != want {
-				t.Fatalf("%s: behind the summary of %d messages stands %+v, want %q at %d", tt.name, final.Summary.Messages, got[min(i, len(got)):min(i+3, len(got))], want, i)
-			}
-		}
-		for i, msg := range messagesOf(t, c, "main") {
-			if msg.Seq != int64(i+1) || msg.Content[0].Text != texts[i] {
-				t.Fatalf("%s: message %d is %+v, want %q", tt.name, i+1, msg, texts[i])
-			}
-		}
-		if final.Summary.ThroughSeq != final.Summary.Messages || len(got) != len(shown) {
-			t.Errorf("%s: %+v and %d messages of %d", tt.name, final.Summary, len(got), len(texts))
-		}
+		standsBehind(t, c, tt.name, final, texts)
 		d.kill()
+	}
+}
+
+// standsBehind holds a replay to be a summary and then, in order, all that it does not cover, and the record to be whole.
+func standsBehind(t *testing.T, c caller, what string, final replayed, texts []string) {
+	t.Helper()
+	shown := texts[final.Summary.Messages:]
+	got := final.Messages[1:]
+	for i, want := range shown {
+		if i >= len(got) || got[i].Content != want {
+			t.Fatalf("%s: behind the summary of %d messages stands %+v, want %q at %d", what, final.Summary.Messages, got[min(i, len(got)):min(i+3, len(got))], want, i)
+		}
+	}
+	for i, msg := range messagesOf(t, c, "main") {
+		if msg.Seq != int64(i+1) || msg.Content[0].Text != texts[i] {
+			t.Fatalf("%s: message %d is %+v, want %q", what, i+1, msg, texts[i])
+		}
+	}
+	if final.Summary.ThroughSeq != final.Summary.Messages || len(got) != len(shown) {
+		t.Errorf("%s: %+v and %d messages of %d", what, final.Summary, len(got), len(texts))
 	}
 }
 
