@@ -80,13 +80,21 @@ func said(m *history.Message) string {
 	return strings.Join(texts, "\n")
 }
 
+// maxTools is how many tools of a unit are told apart: all further ones count as the
+// last. A line shows the first few.
+const maxTools = 1000
+
 // call counts a call and returns the place of its tool.
 func (d *digest) call(name string) int {
 	if d.now++; d.toolsAt == 0 {
 		d.toolsAt, d.tool = d.now, map[string]int{}
 	}
 	i, known := d.tool[name]
-	if !known {
+	switch {
+	case known:
+	case len(d.tools) == maxTools:
+		i = maxTools - 1
+	default:
 		i = len(d.tools)
 		d.tool[name], d.tools = i, append(d.tools, toolUse{name: name})
 	}

@@ -2,6 +2,7 @@ package compaction
 
 import (
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -144,6 +145,16 @@ func TestAHugeMessageHidesNoOther(t *testing.T) {
 }
 
 // Events that software makes do not push out what people said.
+func TestManyToolsAreNotHeld(t *testing.T) {
+	var d digest
+	for i := range 5 * maxTools {
+		d.result(d.call(fmt.Sprint("tool", i)), &history.Block{})
+	}
+	if line := d.line(1000); len(d.tools) != maxTools || len(d.tool) != maxTools || !strings.Contains(line, "tool0, tool1,") || !strings.Contains(line, "+992 more") {
+		t.Errorf("%d tools are held, the line is %s", len(d.tools), line)
+	}
+}
+
 func TestTurnsAreKeptByOriginNotByPosition(t *testing.T) {
 	k := newTalk(t, Options{KeepVerbatimTurns: 1, FoldBatch: 1})
 	k.append(person("the wish"))

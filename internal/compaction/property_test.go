@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
@@ -326,6 +327,68 @@ func TestALongWindowIsNotHeld(t *testing.T) {
 	w.fold(w.messages)
 	if got := w.summary.Turns + int64(len(w.units)); got != 50_000 {
 		t.Errorf("%d turns are accounted for, want 50000", got)
+	}
+}
+
+// chained makes turns of which none can be parted from the next: results come one turn
+// late, except that some turn may have none.
+func chained(n, except int) []history.Message {
+	var msgs []history.Message
+	for i := range n {
+		msgs = append(msgs, person(fmt.Sprint("question ", i, strings.Repeat(" and so on", 30))), assistant("", calling(fmt.Sprint("c", i), "f")))
+		if i > 0 && i != except {
+			msgs = append(msgs, tool(result(fmt.Sprint("c", i-1))))
+		}
+		msgs = append(msgs, assistant(fmt.Sprint("answer ", i, strings.Repeat(" and so on", 30))))
+	}
+	return msgs
+}
+
+// What a summary has no room for can be forgotten before it leaves.
+func TestForgottenLinesChangeNoSummary(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o, msgs := drawOptions(t), wild(t)
+		if rapid.Bool().Draw(t, "chained") {
+			msgs = chained(rapid.IntRange(1, 900).Draw(t, "turns"), rapid.IntRange(1, 900).Draw(t, "except"))
+		}
+		forgets, keeps := newWindow(small(newTalk(t, o)).c, nil), newWindow(small(newTalk(t, o)).c, nil)
+		keeps.trimAt = 1 << 30
+		for i := range msgs {
+			m := msgs[i]
+			m.Seq, m.At = int64(i+1), began.Add(time.Duration(i)*time.Minute)
+			forgets.add(&m)
+			keeps.add(&m)
+			if rapid.IntRange(0, 9).Draw(t, "trim") == 0 {
+				forgets.trim()
+			}
+		}
+		forgets.fold(forgets.messages)
+		keeps.fold(keeps.messages)
+		if diff := cmp.Diff(keeps.summary, forgets.summary); diff != "" {
+			t.Fatalf("all lines kept (-), and some forgotten (+):\n%s", diff)
+		}
+	})
+}
+
+// A window that nothing can leave holds no more lines than there is room for, and is not
+// gone through again.
+func TestAWindowThatNothingCanLeaveIsNotHeldEither(t *testing.T) {
+	w := newWindow(newTalk(t, Options{}).c, nil)
+	for i, m := range chained(12_000, 0) {
+		m.Seq = int64(i + 1)
+		w.add(&m)
+		held := 0
+		for _, u := range w.units {
+			if u.told != nil {
+				held++
+			}
+		}
+		if held > 4*trimLines || held > w.lines {
+			t.Fatalf("after %d messages %d lines are held, counted are %d", i+1, held, w.lines)
+		}
+	}
+	if w.looks > 2*len(w.units) {
+		t.Errorf("%d units were looked at %d times", len(w.units), w.looks)
 	}
 }
 

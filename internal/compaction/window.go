@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sort"
 	"time"
+	"unicode/utf8"
 
 	"historyd/internal/history"
 )
@@ -14,12 +15,17 @@ const settleEvery = 1024
 
 // A unit is what leaves the window whole: a turn, or a part of a long one.
 type unit struct {
-	start    int64 // messages of the window before it
-	messages int64
-	turns    int64 // 1 when a turn-starting message is in it, else 0
-	through  int64 // seq of its last message
-	at       time.Time
-	line     string // once it has ended
+	start     int64 // messages of the window before it
+	turns     int8  // 1 when a turn-starting message is in it, else 0
+	continued bool  // it is a part of a turn, and not the first
+	told      *told // nil when a summary has no room for its line any more
+}
+
+// told is what a unit leaves in a summary.
+type told struct {
+	through int64 // seq of its last message
+	at      time.Time
+	line    string // once it has ended
 }
 
 // A call waits for its result, or has it.
@@ -45,10 +51,16 @@ type window struct {
 	digest   digest // of the last unit
 	messages int64
 	started  bool // a turn-starting message has been met, or is in prev
+	lines    int  // of units
+	trimAt   int  // so many lines of units are looked through for those without room
 
 	// joints are the numbers of the units that may be parted from what is before
 	// them, ascending: no result in or behind them answers a call before them.
 	joints []int
+
+	looked int            // units at whose end nothing could leave
+	past   history.Window // all that is in them
+	looks  int            // at ends of units in all, for tests: no more than a few for each
 
 	calls   []call           // in order; the last one is unanswered
 	first   int              // number of calls[0]
@@ -56,7 +68,7 @@ type window struct {
 }
 
 func newWindow(c *Compactor, prev *history.Summary) *window {
-	w := &window{c: c, limit: c.lineLimit, waiting: map[string][]int{}}
+	w := &window{c: c, limit: c.lineLimit, waiting: map[string][]int{}, trimAt: trimLines}
 	if prev != nil {
 		w.summary = built(prev)
 		w.started = prev.Turns > 0
@@ -91,8 +103,7 @@ func (w *window) add(m *history.Message) {
 		w.started = true
 		u.turns = 1
 	}
-	u.messages++
-	u.through, u.at = m.Seq, m.At
+	u.told.through, u.told.at = m.Seq, m.At
 	w.digest.message(m)
 	for i := range m.Content {
 		switch b := &m.Content[i]; b.Type {
@@ -117,7 +128,7 @@ func (w *window) begins(m *history.Message) bool {
 	if len(w.units) == 0 || m.StartsTurn() && w.started {
 		return true
 	}
-	if m.Role != history.Assistant || w.units[len(w.units)-1].messages < w.c.part {
+	if m.Role != history.Assistant || w.messages-w.units[len(w.units)-1].start < w.c.part {
 		return false
 	}
 	return len(w.calls) == 0 || w.calls[len(w.calls)-1].at < w.messages-w.c.part
@@ -129,11 +140,38 @@ func (w *window) begin(m *history.Message) {
 		continued = false
 	}
 	if n := len(w.units); n > 0 {
-		w.units[n-1].line = w.digest.line(w.limit)
+		w.units[n-1].told.line = w.digest.line(w.limit)
 		w.joints = append(w.joints, w.folded+n)
 	}
-	w.units = append(w.units, unit{start: w.messages})
+	w.units = append(w.units, unit{start: w.messages, continued: continued, told: &told{}})
 	w.digest = digest{at: m.At, continued: continued}
+	if w.lines++; w.lines >= w.trimAt {
+		w.trim()
+		w.trimAt = 2*w.lines + trimLines
+	}
+}
+
+// trimLines is how many lines are held at the least before they are looked through.
+const trimLines = 1024
+
+// trim lets go of the lines of units that will leave together with so many newer ones
+// that a summary has no room for theirs. What cannot be parted stays so.
+func (w *window) trim() {
+	room := w.c.maxChars
+	joints := w.joints
+	for i := len(w.units) - 2; i >= 0; i-- { // the last one has no line yet
+		for len(joints) > 0 && joints[len(joints)-1] > w.folded+i {
+			room, joints = w.c.maxChars, joints[:len(joints)-1]
+		}
+		switch u := &w.units[i]; {
+		case u.told == nil:
+		case room < 0:
+			u.told = nil
+			w.lines--
+		default:
+			room -= utf8.RuneCountInString(u.told.line) + 1
+		}
+	}
 }
 
 // answer pairs a result with the nearest earlier unanswered call of its id. When
@@ -195,44 +233,82 @@ func (w *window) fold(settled int64) {
 }
 
 // leaving goes through the units as they came and returns how many leave at the
-// first point where a fold was due and possible.
+// first point where a fold was due and possible. A point that a unit has passed in
+// vain is not looked at again: what may be parted before it only becomes less.
 func (w *window) leaving(settled int64) int {
-	var at history.Window
-	for i := range w.units {
-		u := &w.units[i]
-		before := at
-		at.Turns += u.turns
-		at.Messages += u.messages
-		n := (i + 1 - w.c.keep) / w.c.batch * w.c.batch
-		if !w.c.Due(before, at) || n < w.c.batch {
-			continue
+	for ; w.looked < len(w.units); w.looked++ {
+		w.looks++
+		at := history.Window{Turns: w.past.Turns + int64(w.units[w.looked].turns), Messages: w.end(w.looked) - w.units[0].start}
+		if n := w.parting(at); n > 0 {
+			if w.units[n].start > settled {
+				return 0
+			}
+			return n
 		}
-		j := sort.SearchInts(w.joints, w.folded+n+1)
-		if j == 0 {
-			continue
+		if w.looked == len(w.units)-1 {
+			return 0 // more may still come to it
 		}
-		n = w.joints[j-1] - w.folded
-		if w.units[n].start > settled {
-			return 0
-		}
-		return n
+		w.past = at
 	}
 	return 0
 }
 
+// end counts the messages of the window up to the end of a unit.
+func (w *window) end(i int) int64 {
+	if i+1 < len(w.units) {
+		return w.units[i+1].start
+	}
+	return w.messages
+}
+
+// parting returns how many units leave when the window has come up to the unit that is
+// looked at; 0 when none do.
+func (w *window) parting(at history.Window) int {
+	n := (w.looked + 1 - w.c.keep) / w.c.batch * w.c.batch
+	if !w.c.Due(w.past, at) || n < w.c.batch {
+		return 0
+	}
+	j := sort.SearchInts(w.joints, w.folded+n+1)
+	if j == 0 {
+		return 0
+	}
+	return w.joints[j-1] - w.folded
+}
+
 // leave moves the first n units to the summary.
 func (w *window) leave(n int) {
+	s := &w.summary
 	for i := range w.units[:n] {
 		u := &w.units[i]
-		w.summary.Lines = append(w.summary.Lines, u.line)
-		w.summary.Turns += u.turns
-		w.summary.Messages += u.messages
-		w.summary.ThroughSeq, w.summary.At = u.through, u.at
-		w.turns += u.turns
+		s.Turns += int64(u.turns)
+		w.turns += int64(u.turns)
+		if u.told == nil {
+			w.omit(u)
+			continue
+		}
+		s.Lines = append(s.Lines, u.told.line)
+		s.ThroughSeq, s.At = u.told.through, u.told.at
+		w.lines--
 	}
-	lines, omitted := w.c.fit(&w.summary)
-	w.summary.Lines, w.summary.Omitted = slices.Clone(lines), omitted
+	s.Messages += w.units[n].start - w.units[0].start
+	lines, omitted := w.c.fit(s)
+	s.Lines, s.Omitted = slices.Clone(lines), omitted
 	clear(w.units[:n])
 	w.units, w.folded = w.units[n:], w.folded+n
+	w.looked, w.past = 0, history.Window{}
 	w.joints = w.joints[sort.SearchInts(w.joints, w.folded+1):]
+}
+
+// omit counts a unit whose line gives way, and with it all lines before.
+func (w *window) omit(u *unit) {
+	s := &w.summary
+	for _, line := range s.Lines {
+		if !continues(line) {
+			s.Omitted++
+		}
+	}
+	s.Lines = nil
+	if !u.continued {
+		s.Omitted++
+	}
 }
