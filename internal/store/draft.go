@@ -273,7 +273,7 @@ func (d *draft) callFold(folder history.Folder, before, after history.Window, wi
 			next, err = nil, fmt.Errorf("the folder panicked with a %T", v)
 		}
 	}()
-	if !folder.Due(before, after) {
+	if !folder.Due(before, after) || !d.t.vain.over(&d.snap.totals, after) {
 		return nil, nil
 	}
 	prev := d.snap.summary
@@ -281,7 +281,27 @@ func (d *draft) callFold(folder history.Folder, before, after history.Window, wi
 		from := *prev
 		from.Next, prev = d.snap.prose, &from
 	}
-	return folder.Fold(prev, window)
+	if next, err = folder.Fold(prev, window); next == nil && err == nil {
+		d.t.vain = vain{d.snap.totals.Epoch, d.snap.totals.FoldedSeq, after.Messages}
+	}
+	return next, err
+}
+
+// A vain fold found that nothing could leave a window of so many messages. As it read
+// all of them, the next one waits until there are half as many again: so reading costs
+// a constant for each message, however long nothing can leave.
+type vain struct {
+	epoch    string
+	folded   int64
+	messages int64
+}
+
+// brief is how many messages a window may have that is read whenever a fold is due.
+const brief = 256
+
+// over reports whether a window may be read again.
+func (v vain) over(t *totals, w history.Window) bool {
+	return w.Messages <= brief || w.Messages >= v.messages+v.messages/2 || v.epoch != t.Epoch || v.folded != t.FoldedSeq
 }
 
 // passed is the seqs of what a window holds.

@@ -27,6 +27,7 @@ type transcript struct {
 	change  gate
 	keys    *keyTable        // loaded when first needed; belongs to the holder of change
 	recent  recent           // likewise
+	vain    vain             // the last fold that let nothing leave; likewise
 	shelved bool             // the directories of attachments are durable, and so is what is in them; likewise
 	strays  map[string]int64 // sizes of the attachments that no line counts yet, by hash; likewise
 	retired bool             // an import has taken its place: nothing is written to it any more; likewise
