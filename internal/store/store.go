@@ -86,6 +86,7 @@ type Store struct {
 	left    map[transcriptKey][]leftover
 
 	catalogues catalogues
+	trails     trails
 }
 
 // entry is a transcript's place in the table of open ones. While it is not ready it

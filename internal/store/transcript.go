@@ -42,6 +42,8 @@ type transcript struct {
 
 	toldAttachments map[string]bool // by hash
 
+	trail *atomic.Pointer[trail] // nil in it as long as no search went far back
+
 	title atomic.Pointer[string] // nil until it is read
 
 	refs int // guarded by Store.mu
@@ -81,7 +83,7 @@ type snapshot struct {
 }
 
 func newTranscript(s *Store, key transcriptKey, dir string) *transcript {
-	return &transcript{store: s, key: key, dir: dir, change: make(gate, 1), files: &segments{fsys: s.fsys, dir: dir}}
+	return &transcript{store: s, key: key, dir: dir, change: make(gate, 1), files: &segments{fsys: s.fsys, dir: dir}, trail: &atomic.Pointer[trail]{}}
 }
 
 // A gate is a mutex for which nobody waits longer than a context lasts.
