@@ -148,8 +148,11 @@ func problemOf(err error) *problem {
 	var syntax *strictjson.SyntaxError
 	var large *wire.TooLarge
 	var faults *history.Faults
+	var unread *wire.Unreadable
 	switch {
 	case errors.As(err, &p):
+	case errors.As(err, &unread) && !unread.Alone:
+		p = problemOfFaults(unread.Faults)
 	case errors.As(err, &syntax):
 		p = &problem{code: "invalid_json", detail: syntax.Error(), offset: &syntax.Offset}
 	case errors.As(err, &large):
@@ -167,6 +170,9 @@ func problemOf(err error) *problem {
 		if errors.Is(err, history.ErrNoAttachment) {
 			p.detail = "a block names an attachment that the conversation does not hold: send its data"
 		}
+	}
+	if unread != nil {
+		p.faults, p.field = unread.Faults.List, unread.Faults.List[0].Path
 	}
 	switch p.code {
 	case "unauthenticated":
@@ -197,7 +203,8 @@ func problemOfFaults(f *history.Faults) *problem {
 // invalidHistory makes the faults of a document what they are at import.
 func invalidHistory(err error) error {
 	var faults *history.Faults
-	if !errors.As(err, &faults) {
+	var unread *wire.Unreadable
+	if !errors.As(err, &faults) || errors.As(err, &unread) && unread.Alone {
 		return err
 	}
 	p := problemOfFaults(faults)

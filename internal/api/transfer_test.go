@@ -144,6 +144,55 @@ func TestFaultsOfADocumentAreToldAtOnce(t *testing.T) {
 	}
 }
 
+// TestBadLinesAndElementsAreToldWithAllOthers sends documents of which some cannot be read.
+func TestBadLinesAndElementsAreToldWithAllOthers(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	const good, king, call, result = `{"role":"user","content":"x"}`, `{"role":"king","content":"x"}`,
+		`{"role":"assistant","content":[{"type":"tool_call","id":"c","name":"f","arguments":{},"arguments":1}]}`,
+		`{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"y"}]}`
+	doc := func(messages string) string {
+		return `{"version":1,"type":"historyd.history","tool_categories":7,"messages":[` + messages + `]}`
+	}
+	ndjson := http.Header{"Content-Type": {"application/x-ndjson"}}
+	for _, tt := range []struct {
+		name, body string
+		lines      bool
+		status     int
+		code, want string // paths and codes
+	}{
+		{"one bad line", good + "\n{\n" + good, true, 400, "invalid_json", "messages[1] invalid_json"},
+		{"bad lines", "{\n" + good + "\n{} {}\n" + call, true, 400, "invalid_json", "messages[0] invalid_json messages[2] invalid_json messages[3] invalid_json"},
+		{"a torn tail", good + "\n" + good[:8], true, 400, "invalid_json", "messages[1] invalid_json"},
+		{"and other faults", "{\n" + king + "\n" + good[:8], true, 422, "invalid_history", "messages[0] invalid_json messages[1].role invalid_message messages[2] invalid_json"},
+		{"a result of a call that nobody can read", call + "\n" + result, true, 400, "invalid_json", "messages[0] invalid_json"},
+		{"a result of no call before that", result + "\n" + call + "\n" + result, true, 422, "invalid_history", "messages[1] invalid_json messages[0].content[0] invalid_message"},
+		{"elements", doc(call + "," + king + "," + result), false, 422, "invalid_history", "tool_categories invalid_message messages[0] invalid_json messages[1].role invalid_message"},
+		{"an attachment that nobody can read", doc(call + `,{"role":"user","content":[{"type":"image","attachment":"sha256:` + strings.Repeat("a", 64) + `"}]}`), false, 422, "invalid_history", "tool_categories invalid_message messages[0] invalid_json"},
+		{"a torn document", doc(call + "," + king + `,{"role":`), false, 422, "invalid_history", "tool_categories invalid_message messages[0] invalid_json messages[1].role invalid_message messages[2] invalid_json"},
+	} {
+		r := request{method: "POST", path: importToX, caller: "ann", body: tt.body}
+		if tt.lines {
+			r.header = ndjson
+		}
+		got := d.send(r)
+		want(t, got, tt.status, tt.code)
+		p, told := got.problem(t), ""
+		for _, e := range p.Errors {
+			told += " " + e.Path + " " + e.Code
+		}
+		if strings.TrimSpace(told) != tt.want || p.Field != p.Errors[0].Path || p.Offset == nil {
+			t.Errorf("%s: %s", tt.name, got.body)
+		}
+	}
+	big := `{"role":"user","content":"` + strings.Repeat("x", 5<<20) + `"}`
+	got := d.send(request{method: "POST", path: importToX, caller: "ann", body: big + "\n" + good + "\n" + big, header: ndjson})
+	want(t, got, 413, "message_too_large")
+	if p := got.problem(t); len(p.Errors) != 2 || p.Field != "messages[0]" || p.Limit == nil || p.Actual == nil || *p.Actual != int64(len(big)) {
+		t.Errorf("two large lines: %s", got.body)
+	}
+	want(t, d.get("ann", "/v1/conversations/x"), 404, "not_found")
+}
+
 func TestADocumentWithoutMessagesMakesNoConversation(t *testing.T) {
 	d := newDaemon(t, projection.Options{})
 	const native, orphan = `{"version":1,"type":"historyd.history","messages":[]}`, `{"version":1,"type":"historyd.history","messages":[{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"x"}]}]}`

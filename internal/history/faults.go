@@ -12,6 +12,7 @@ const MaxFaults = 100
 const (
 	CodeInvalidJSON    = "invalid_json"
 	CodeInvalidMessage = "invalid_message"
+	CodeTooLarge       = "message_too_large"
 )
 
 // A Fault is one thing wrong with a document. No field holds anything of its

@@ -245,7 +245,8 @@ type Window struct {
 
 // A Folder decides when older turns leave the window for the summary. An engine
 // asks it while it gives a batch its place, so that the fold and the batch are one
-// commit. It must not keep what it is given, and its failure fails no append.
+// commit. It must not keep what it is given, and its failure fails no append. An engine
+// may ask less often about a long window from which nothing could leave.
 type Folder interface {
 	// Due is cheap. before is the window without the batch, after with it.
 	Due(before, after Window) bool

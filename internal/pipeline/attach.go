@@ -74,10 +74,7 @@ func (in *intake) attachments(ctx context.Context) iter.Seq2[history.Attachment,
 			wanted = yield(a, nil)
 			return wanted
 		})
-		if err == nil && in.faulty() {
-			err = in.err()
-		}
-		if err != nil && wanted {
+		if err = cmp.Or(err, in.verdict(nil)); err != nil && wanted {
 			yield(history.Attachment{}, err)
 		}
 	}
@@ -86,8 +83,11 @@ func (in *intake) attachments(ctx context.Context) iter.Seq2[history.Attachment,
 // bring takes the attachments of the document, and notes as faults which there are none of.
 func (in *intake) bring(ctx context.Context, hand func(history.Attachment) bool) error {
 	for a, err := range in.doc.Source.Attachments() {
+		if unread := in.unread(err); unread != nil {
+			return in.verdict(unread)
+		}
 		if err != nil {
-			return fmt.Errorf("read the attachments: %w: %w", errUnread, err)
+			return fromSource("attachments", err)
 		}
 		if err := ctx.Err(); err != nil {
 			return err
@@ -103,6 +103,9 @@ func (in *intake) bring(ctx context.Context, hand func(history.Attachment) bool)
 		} else if !hand(a) {
 			return nil
 		}
+	}
+	if in.missed {
+		return nil // they may be in what could not be read
 	}
 	return in.miss()
 }

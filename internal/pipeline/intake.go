@@ -44,6 +44,7 @@ type intake struct {
 	checker *projection.Checker
 	keeper  *projection.Keeper // nil until the categories are known, and when they are wrong
 	begun   bool
+	missed  bool           // something could not be read
 	faults  history.Faults // beside those of the source
 
 	view history.View      // of the record to extend, else nil
@@ -111,9 +112,13 @@ func idOf(r history.Record) ([]byte, error) {
 // messages yields what may be kept, or ends with what is wrong.
 func (in *intake) messages(ctx context.Context) iter.Seq2[history.Message, error] {
 	return func(yield func(history.Message, error) bool) {
+		var unread error
 		for m, err := range in.doc.Source.Messages() {
+			if unread = in.unread(err); unread != nil {
+				break
+			}
 			if err != nil {
-				err = fmt.Errorf("read the document: %w: %w", errUnread, err)
+				err = fromSource("document", err)
 			} else {
 				err = ctx.Err()
 			}
@@ -131,12 +136,35 @@ func (in *intake) messages(ctx context.Context) iter.Seq2[history.Message, error
 		nothing := in.nothing()
 		if in.faulty() || nothing != nil {
 			err := in.bring(ctx, func(history.Attachment) bool { return true })
-			if err == nil && in.faulty() {
-				err = in.err()
-			}
-			yield(history.Message{}, cmp.Or(err, nothing))
+			yield(history.Message{}, cmp.Or(err, in.verdict(unread), nothing))
 		}
 	}
+}
+
+// fromSource says that the source failed.
+func fromSource(what string, err error) error {
+	return fmt.Errorf("read the %s: %w: %w", what, errUnread, err)
+}
+
+// unread returns an error of the source that is told with the faults, which it brings.
+func (in *intake) unread(err error) error {
+	var faults *history.Faults
+	if !errors.As(err, &faults) {
+		return nil
+	}
+	in.missed = true
+	return fromSource("document", err)
+}
+
+// verdict is what is wrong: what the source says of its faults, if there are no others.
+func (in *intake) verdict(unread error) error {
+	switch {
+	case unread != nil && len(in.faults.List) == 0:
+		return unread
+	case in.faulty():
+		return in.err()
+	}
+	return nil
 }
 
 // errNothing ends an import of nothing to a conversation that is not there: it makes none.
@@ -163,6 +191,11 @@ func (in *intake) take(m history.Message, yield func(history.Message, error) boo
 		if in.count == in.most+1 {
 			in.faults.Add("messages", history.CodeInvalidMessage, -1, "the document has over %d messages: split it, and import the parts with mode append", in.most)
 		}
+		return true
+	}
+	if m.Role == "" && len(m.Content) == 0 {
+		in.missed = true
+		in.checker.Missed()
 		return true
 	}
 	m, ok := in.checker.Message(index, m)

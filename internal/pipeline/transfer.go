@@ -14,8 +14,10 @@ import (
 // the end, and holds no more of it than a message or an attachment.
 type Source interface {
 	// Messages yields the messages in order; the Seq of each is its position in the
-	// document. An error ends the document. What is wrong with a message is told by
-	// Faults, and the message is good only for looking at the whole then.
+	// document. An error ends the document; one that brings *history.Faults has those that
+	// Faults tells. What is wrong with a message is told by
+	// Faults, and the message is good only for looking at the whole then. Of one that could
+	// not be read at all there is nothing but the Seq.
 	Messages() iter.Seq2[history.Message, error]
 	// Attachments yields the bytes that messages name, each verified against its name.
 	// It is called after Messages has ended.

@@ -30,6 +30,7 @@ type Checker struct {
 	faults   *history.Faults
 	ids      map[[16]byte]struct{}
 	pairs    *pairing
+	missed   bool // there was a message that nobody could read
 	repaired []Repair
 	total    int64
 }
@@ -56,6 +57,10 @@ func (c *Checker) Message(index int64, m history.Message) (kept history.Message,
 	}
 	return m, true
 }
+
+// Missed says that the next message cannot be read: a result behind it may be of a call
+// that it holds, and is not called wrong.
+func (c *Checker) Missed() { c.missed = true }
 
 // Take gives an id to a message that came without one; false when another has it.
 func (c *Checker) Take(id string) bool {
@@ -92,7 +97,7 @@ func (c *Checker) content(message int64, blocks []history.Block) []history.Block
 			c.pairs.call(message, b.ID, b.Name)
 		case history.ToolResult:
 			// A result without an id is wrong by itself, which its reader has told.
-			if b.CallID != "" && c.pairs.answer(b.CallID) == nil {
+			if b.CallID != "" && c.pairs.answer(b.CallID) == nil && !c.missed {
 				c.wrong(fmt.Sprintf("messages[%d].content[%d]", message, j), CodeOrphanResult, "no unanswered earlier call has this id")
 				dropped = true
 				continue

@@ -87,3 +87,15 @@ func TestAHistoryIsChecked(t *testing.T) {
 		})
 	}
 }
+
+// A result may be of a call in a message that nobody could read.
+func TestResultsBehindAMissedMessageAreNotCalledWrong(t *testing.T) {
+	var faults history.Faults
+	c := NewChecker(false, &faults)
+	c.Message(0, answering("a", "x"))
+	c.Missed()
+	c.Message(2, answering("b", "x"))
+	if len(faults.List) != 1 || faults.List[0].Path != "messages[0].content[0]" {
+		t.Errorf("faults: %v", faults.List)
+	}
+}

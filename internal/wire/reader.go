@@ -28,9 +28,10 @@ const (
 // It holds one message at a time and what it looks ahead. It is read once, from the
 // beginning to the end, by one goroutine.
 //
-// What is wrong with the content of messages is gathered in Faults, and the reading
-// goes on. *strictjson.SyntaxError and *TooLarge end it, and so does an error of the
-// reader below, which comes back as it is.
+// What is wrong with messages is gathered in Faults, and the reading goes on: in lines
+// behind the next line feed, in a list as long as it is JSON whose elements have an end.
+// Where it is not, that is the last fault. An error of the reader below ends the reading
+// and comes back as it is.
 type Reader struct {
 	decoder
 	src       *source
@@ -39,7 +40,8 @@ type Reader struct {
 	lines     bool
 	start     int64            // offset of the document's first byte
 	names     int              // bytes of names of members so far
-	there     map[string]bool  // known members of the document that were met
+	met       map[string]bool  // names of members of the document
+	there     map[string]bool  // those of them that are known
 	atList    bool             // the next value is the list
 	listed    bool             // the list has been met
 	alone     strictjson.Value // the only element, where a text stands for the list
@@ -48,17 +50,20 @@ type Reader struct {
 	ahead     bool             // they were found by looking ahead
 	createdAt time.Time
 	category  map[string]string
+	broken    bool // the document ended before its end
+	spoilt    spoilt
 }
 
 // NewReader begins to read a document: up to its first message, and further where its
 // categories have to be found. A message of more than maxMessage bytes is refused, not
 // counting white space and the bytes of attachments, and so is an attachment; 0 means
-// no limit. Errors are those of Reader, or ErrUnsupported.
+// no limit. Errors are *strictjson.SyntaxError, *TooLarge, those of the reader below and
+// ErrUnsupported.
 func NewReader(f Format, ndjson bool, r io.Reader, maxMessage int64) (*Reader, error) {
 	if !f.Documents() {
 		return nil, ErrUnsupported
 	}
-	d := &Reader{src: &source{r: r}, lines: ndjson || f == JSONL, there: map[string]bool{}}
+	d := &Reader{src: &source{r: r}, lines: ndjson || f == JSONL, met: map[string]bool{}, there: map[string]bool{}}
 	d.decoder = decoder{format: f, door: history.ImportDoor, maxMessage: maxMessage}
 	if f == Tar {
 		d.format, d.lines = Native, false
@@ -83,7 +88,8 @@ func NewReader(f Format, ndjson bool, r io.Reader, maxMessage int64) (*Reader, e
 
 // Messages yields the messages in order. The Seq of each is the position of its
 // element in the document, from 0 on. One that a fault was noted for is good for
-// nothing but keeping its place.
+// nothing but keeping its place, and of one that could not be read at all there is
+// nothing but its Seq; then *Unreadable comes in the end.
 func (d *Reader) Messages() iter.Seq2[history.Message, error] {
 	return func(yield func(history.Message, error) bool) {
 		var err error
@@ -100,8 +106,13 @@ func (d *Reader) Messages() iter.Seq2[history.Message, error] {
 			err = d.readDocument(yield)
 		}
 		d.ended = true
-		if err != nil && err != errStopped {
-			d.tar = nil
+		if err == errStopped {
+			return
+		}
+		if d.broken = err != nil; err == nil || err == errEnded || d.spoil("", err) {
+			err = d.unreadable()
+		}
+		if err != nil {
 			yield(history.Message{}, err)
 		}
 	}
@@ -111,16 +122,24 @@ func (d *Reader) Messages() iter.Seq2[history.Message, error] {
 var errStopped = errors.New("stopped")
 
 // Attachments yields the attachments of a tar, each verified against its name, once
-// Messages has ended. Other documents have none.
+// Messages has ended. Other documents have none. It ends with *Unreadable when one of
+// them could not be read, or some of the document.
 func (d *Reader) Attachments() iter.Seq2[history.Attachment, error] {
 	return func(yield func(history.Attachment, error) bool) {
-		if d.tar == nil || !d.ended {
-			return
-		}
-		if err := d.readAttachments(yield); err != nil && err != errStopped {
-			yield(history.Attachment{}, err)
+		var err error
+		switch {
+		case !d.ended:
+		case d.broken:
+			err = d.unreadable()
+		case d.tar != nil:
+			if err = d.readAttachments(yield); err == nil || d.spoil("attachments", err) {
+				err = d.unreadable()
+			}
 		}
 		d.tar = nil
+		if err != nil && err != errStopped {
+			yield(history.Attachment{}, err)
+		}
 	}
 }
 
@@ -138,7 +157,9 @@ func (d *Reader) CreatedAt() time.Time { return d.createdAt }
 func (d *Reader) yield(v strictjson.Value, i int, yield func(history.Message, error) bool) error {
 	msgs := d.element(v, i)
 	if d.tooLarge != nil {
-		return d.tooLarge
+		err := d.tooLarge
+		d.tooLarge = nil
+		return d.pass(i, err, yield)
 	}
 	for j := range msgs {
 		msgs[j].Seq = int64(i)
@@ -152,7 +173,9 @@ func (d *Reader) yield(v strictjson.Value, i int, yield func(history.Message, er
 
 // open reads a JSON document up to its list.
 func (d *Reader) open() error {
-	d.dec = jsontext.NewDecoder(d.src)
+	// What is strict about a value is looked at when it has been read, so that the next
+	// one can be.
+	d.dec = jsontext.NewDecoder(d.src, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	d.src.allow(readAround)
 	kind := d.dec.PeekKind()
 	d.start = d.dec.InputOffset() + int64(leading(d.dec.UnreadBuffer(), " \t\r\n"))
@@ -161,7 +184,7 @@ func (d *Reader) open() error {
 		if _, err := d.dec.ReadToken(); err != nil {
 			return d.failure(err, 0)
 		}
-		return d.members()
+		return d.readMembers()
 	case kind == '[' && d.format != Native:
 		d.atList, d.listed, d.known = true, true, true
 		return nil
@@ -199,11 +222,16 @@ func (d *Reader) readDocument(yield func(history.Message, error) bool) error {
 		if d.dec.PeekKind() == ']' {
 			break
 		}
-		v, err := d.value(d.most(), depth, fmt.Sprintf("messages[%d]", i))
-		if err != nil {
-			return err
+		v, err := d.value(d.most(), depth, place(i))
+		switch {
+		case err == nil:
+			err = d.yield(v, i, yield)
+		case v.Raw != nil:
+			err = d.pass(i, err, yield)
+		case d.spoil(place(i), err):
+			return errEnded
 		}
-		if err := d.yield(v, i, yield); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -213,7 +241,7 @@ func (d *Reader) readDocument(yield func(history.Message, error) bool) error {
 	if !inObject {
 		return d.end()
 	}
-	if err := d.members(); err != nil || d.ended {
+	if err := d.readMembers(); err != nil || d.ended {
 		return err
 	}
 	if d.atList {
@@ -223,6 +251,7 @@ func (d *Reader) readDocument(yield func(history.Message, error) bool) error {
 }
 
 // value reads the next value, which is so many levels deep, of at most that many bytes.
+// With an error it is there, too, when the decoder has got behind it.
 func (d *Reader) value(most int64, depth int, path string) (strictjson.Value, error) {
 	if most > 0 {
 		d.src.allow(d.dec.InputOffset() + most + readAround)
@@ -234,15 +263,10 @@ func (d *Reader) value(most int64, depth int, path string) (strictjson.Value, er
 		return strictjson.Value{}, d.refused(err, most, depth, path)
 	}
 	v := strictjson.Value{Raw: raw, Offset: d.dec.InputOffset() - int64(len(raw))}
-	if most > 0 && int64(len(raw)) > most {
-		return v, d.large(path, most, int64(len(raw)))
+	if err = strict(v, depth); err == nil && most > 0 && int64(len(raw)) > most {
+		err = d.large(path, most, int64(len(raw)))
 	}
-	if levels, digits := extent(raw); levels+depth > strictjson.MaxDepth || digits > strictjson.MaxNumber {
-		if err := strict(v, depth); err != nil {
-			return v, err
-		}
-	}
-	return v, nil
+	return v, err
 }
 
 // large refuses a value; of a message the limit is told that clients know.
@@ -279,11 +303,20 @@ func (d *Reader) refused(err error, most int64, depth int, path string) error {
 		d.src.allow(0)
 		return d.large(path, most, sizeOf(io.MultiReader(bytes.NewReader(slices.Clone(begun)), d.src)))
 	}
+	return d.failed(err, depth)
+}
+
+// failed is the first thing wrong with a value, or a name, that could not be read. The
+// decoder does not know all that is strict.
+func (d *Reader) failed(err error, depth int) error {
+	begun := d.dec.UnreadBuffer()
+	before := leading(begun, ",: \t\r\n")
+	begun = begun[before:]
+	at := d.dec.InputOffset() + int64(before)
 	failure := d.failure(err, depth)
 	var whole, part *strictjson.SyntaxError
 	if errors.As(failure, &whole) && whole.Offset > at {
-		// The decoder does not know all limits, and the first thing wrong is told, as it
-		// is of a document that lies in memory: with all of its last token.
+		// It is told as it is of a document that lies in memory: with all of its last token.
 		d.src.allow(0)
 		token := make([]byte, 4<<10)
 		n, _ := io.ReadFull(d.src, token)

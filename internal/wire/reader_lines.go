@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 
 	"historyd/internal/history"
@@ -14,7 +13,7 @@ import (
 const blanks = " \t\r\n"
 
 // readLines reads a message a line. Lines without any are passed over, and the last
-// one need not end.
+// one need not end. What is wrong with a line ends with it.
 func (d *Reader) readLines(yield func(history.Message, error) bool) error {
 	d.src.allow(0)
 	in := lineReader{in: bufio.NewReaderSize(d.src, readAround), src: d.src}
@@ -26,17 +25,21 @@ func (d *Reader) readLines(yield func(history.Message, error) bool) error {
 		if err != nil {
 			return err
 		}
-		switch {
-		case size == 0:
+		if size == 0 {
 			continue
-		case size > int64(len(line)):
-			return &TooLarge{fmt.Sprintf("messages[%d]", i), d.maxMessage, size}
 		}
 		v := strictjson.Value{Raw: line, Offset: in.start}
-		if err := strict(v, 0); err != nil {
-			return err
+		if size > int64(len(line)) {
+			err = &TooLarge{place(i), d.maxMessage, size}
+		} else {
+			err = strict(v, 0)
 		}
-		if err := d.yield(v, i, yield); err != nil {
+		if err != nil {
+			err = d.pass(i, err, yield)
+		} else {
+			err = d.yield(v, i, yield)
+		}
+		if err != nil {
 			return err
 		}
 		i++

@@ -42,21 +42,17 @@ func (d *Reader) knownMembers() []string {
 	return append(slices.Clip(d.lists()), "tool_categories")
 }
 
-// members reads members of the document up to its list, or up to the end.
-func (d *Reader) members() error {
+// readMembers reads members of the document up to its list, or up to the end.
+func (d *Reader) readMembers() error {
 	known := d.knownMembers()
 	for {
 		d.src.allow(d.dec.InputOffset() + maxNames + readAround)
 		if d.dec.PeekKind() == '}' {
 			break
 		}
-		token, err := d.dec.ReadToken()
+		name, err := d.name()
 		if err != nil {
-			return d.failure(err, 1)
-		}
-		name := token.String()
-		if d.names += len(name); d.names > maxNames {
-			return &strictjson.SyntaxError{Offset: d.dec.InputOffset(), Reason: "the members of the document have too long names"}
+			return err
 		}
 		list := slices.Contains(d.lists(), name)
 		if list && !d.listed {
@@ -80,6 +76,31 @@ func (d *Reader) members() error {
 	d.missing()
 	d.ended = true
 	return d.end()
+}
+
+// name reads the name of the next member, which no other has.
+func (d *Reader) name() (string, error) {
+	if d.dec.PeekKind() != '"' {
+		_, err := d.dec.ReadToken() // which says what is wrong with it
+		return "", d.failed(err, 1)
+	}
+	raw, err := d.dec.ReadValue()
+	if err != nil {
+		return "", d.failed(err, 1)
+	}
+	v := strictjson.Value{Raw: raw, Offset: d.dec.InputOffset() - int64(len(raw))}
+	if err := strict(v, 1); err != nil {
+		return "", err
+	}
+	name, _ := v.Text()
+	if d.names += len(name); d.names > maxNames {
+		return "", &strictjson.SyntaxError{Offset: d.dec.InputOffset(), Reason: "the members of the document have too long names"}
+	}
+	if d.met[name] {
+		return "", &strictjson.SyntaxError{Offset: v.Offset, Reason: "a duplicate name in one object"}
+	}
+	d.met[name] = true
+	return name, nil
 }
 
 // member takes a member of the document.

@@ -3,7 +3,6 @@ package wire
 import (
 	"bufio"
 	"bytes"
-	"encoding/json/jsontext"
 	"errors"
 	"io"
 
@@ -122,33 +121,4 @@ func sizeOf(r io.Reader) int64 {
 			return n
 		}
 	}
-}
-
-// extent returns how deep a value nests, and the length of its longest number, or of
-// more than that.
-func extent(raw jsontext.Value) (levels, digits int) {
-	depth, run := 0, 0
-	for i := 0; i < len(raw); i++ {
-		c := raw[i]
-		if c >= '0' && c <= '9' || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E' {
-			run++
-			digits = max(digits, run)
-			continue
-		}
-		run = 0
-		switch c {
-		case '"':
-			for i++; raw[i] != '"'; i++ {
-				if raw[i] == '\\' {
-					i++
-				}
-			}
-		case '[', '{':
-			depth++
-			levels = max(levels, depth)
-		case ']', '}':
-			depth--
-		}
-	}
-	return levels, digits
 }

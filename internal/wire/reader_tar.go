@@ -149,7 +149,8 @@ func (d *Reader) readAttachments(yield func(history.Attachment, error) bool) err
 			continue
 		}
 		if d.maxMessage > 0 && h.Size > d.maxMessage {
-			return &TooLarge{path, d.maxMessage, h.Size}
+			d.spoil(path, &TooLarge{path, d.maxMessage, h.Size})
+			continue
 		}
 		var data bytes.Buffer
 		if _, err := io.Copy(&data, a.tar); err != nil {

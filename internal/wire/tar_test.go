@@ -206,6 +206,30 @@ func TestSizesInAnArchiveAreBounded(t *testing.T) {
 	}
 }
 
+func TestWhatCannotBeReadOfAnArchiveHidesNothing(t *testing.T) {
+	big, torn := strings.Repeat("x", 5000), tarDoc("one")
+	torn.data = torn.data[:len(torn.data)-4]
+	spoilt := tarDoc("one")
+	spoilt.data = strings.TrimSuffix(spoilt.data, "]}") + `,{"a":1,"a":1}]}`
+	for _, tt := range []struct {
+		name        string
+		body        []byte
+		want        string
+		attachments int
+	}{
+		{"large attachments", archiveOf(t, tarDoc("one", "two", big), attachmentFile(big, ""), attachmentFile("one", ""), attachmentFile(big+"x", ""), file("other", "")), "attachments[0];attachments[2];attachments[3];", 1},
+		{"a bad message", archiveOf(t, spoilt, attachmentFile(big, ""), attachmentFile("one", "")), "messages[1];attachments[0];", 1},
+		{"a torn document", archiveOf(t, torn, attachmentFile(big, "")), "messages[0];", 0},
+		{"a bad message and a torn archive", archiveOf(t, spoilt, attachmentFile("one", ""))[:3<<9], "messages[1];attachments;", 0},
+	} {
+		got := readTar(tt.body, 4000)
+		var unread *Unreadable
+		if got.faults != tt.want || len(got.attachments) != tt.attachments || !errors.As(got.err, &unread) {
+			t.Errorf("%s: %d attachments, faults at %q, %v, want %q", tt.name, len(got.attachments), got.faults, got.err, tt.want)
+		}
+	}
+}
+
 func FuzzTar(f *testing.F) {
 	good := goodTar(f)
 	f.Add(good)

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"errors"
 	"time"
 
 	"historyd/internal/history"
@@ -63,6 +64,10 @@ func DecodeDocument(f Format, ndjson bool, body []byte, maxMessage int64) (Docum
 	}
 	doc := Document{Messages: []history.Message{}}
 	for m, err := range r.Messages() {
+		var unread *Unreadable
+		if errors.As(err, &unread) && !unread.Alone {
+			break
+		}
 		if err != nil {
 			return Document{}, err
 		}
