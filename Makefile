@@ -22,13 +22,16 @@ FUZZTIME    ?= 10s
 BENCH       ?= .
 BENCHFLAGS  ?= -count=1
 
-.PHONY: help build run demo test race crash fuzz bench lint vuln sdk check fmt fmt-check vet golden clean
+.PHONY: help package systemd build run demo test race crash fuzz bench lint vuln sdk check fmt fmt-check vet golden clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/historyd, one static binary
 	go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/historyd ./cmd/historyd
+
+package: ## build the Debian package into bin/, for ARCH (this machine's)
+	@bash scripts/package.sh '$(VERSION)' '$(COMMIT)'
 
 run: build ## build, then serve from the scratch directory .run/data and print a curl line to try
 	@install -d -m 700 .run .run/data
