@@ -33,6 +33,9 @@ build: ## build bin/historyd, one static binary
 package: ## build the Debian package into bin/, for ARCH (this machine's)
 	@bash scripts/package.sh '$(VERSION)' '$(COMMIT)'
 
+systemd: package ## test the units, and the package in a system that is booted and thrown away, or say why not
+	@bash scripts/systemd.sh
+
 run: build ## build, then serve from the scratch directory .run/data and print a curl line to try
 	@install -d -m 700 .run .run/data
 	exec bin/historyd serve --data-dir .run/data --bootstrap-operator local

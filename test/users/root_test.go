@@ -142,6 +142,17 @@ func TestRootMakesNoCallersFileThatTheDaemonCantRead(t *testing.T) {
 	if entries, err := os.ReadDir(elsewhere); err != nil || len(entries) > 0 {
 		t.Errorf("left there: %v, %v", entries, err)
 	}
+	// But what is a credential is root's.
+	store := filepath.Join(h.root, "credstore")
+	cmd := h.command(0, "token", "create", "--data-dir", h.data, "--kind", "mesh", "--id", "bob")
+	cmd.Env = append(cmd.Env, "HISTORYD_CALLERS_FILE="+filepath.Join(store, "historyd.callers"))
+	if err := os.Mkdir(store, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("in a store of credentials: %v: %s", err, out)
+	}
+	mustBeAllOf(t, store, 0)
 	if err := os.Chown(elsewhere, owner, owner); err != nil {
 		t.Fatal(err)
 	}

@@ -15,14 +15,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
+	"historyd/test/asuser"
 	"historyd/test/built"
 )
 
@@ -42,37 +40,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// as calls fn on a thread that is another user, of one group besides its own or none. The thread ends with it.
+// as calls fn as another user, of one group besides its own or none.
 func as(t *testing.T, uid, group int, fn func()) {
 	t.Helper()
-	var err error
-	var running sync.WaitGroup
-	running.Go(func() {
-		runtime.LockOSThread() // and never unlocked
-		if err = become(uid, group); err == nil {
-			fn()
-		}
-	})
-	running.Wait()
-	if err != nil {
+	if err := asuser.Do(uid, group, fn); err != nil {
 		t.Fatalf("become uid %d: %v", uid, err)
 	}
-}
-
-// become changes this thread alone, where the calls of package syscall change all of the process.
-func become(uid, group int) error {
-	groups := [1]uint32{uint32(group)}
-	n := uintptr(min(group, 1))
-	if _, _, e := syscall.RawSyscall(syscall.SYS_SETGROUPS, n, uintptr(unsafe.Pointer(&groups)), 0); e != 0 {
-		return e
-	}
-	if _, _, e := syscall.RawSyscall(syscall.SYS_SETRESGID, uintptr(uid), uintptr(uid), uintptr(uid)); e != 0 {
-		return e
-	}
-	if _, _, e := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); e != 0 {
-		return e
-	}
-	return nil
 }
 
 // home is a place of the owner below one of root, as /var/lib and /run are.
