@@ -269,11 +269,7 @@ func TestNamesAreLookedUpBeforeTheyAreListenedOn(t *testing.T) {
 
 // The sockets of a unit are served instead of the configured ones.
 func TestInheritedSocketsAreServed(t *testing.T) {
-	dir, err := os.MkdirTemp("", "historyd") // the path of a test's directory is too long
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := socketDir(t)
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -282,14 +278,18 @@ func TestInheritedSocketsAreServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	debug, err := net.Listen("unix", filepath.Join(dir, "debug"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	program, err := exec.LookPath("historyd")
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Only the shell knows the process id that systemd would have written down.
-	cmd := exec.Command("sh", "-c", `LISTEN_PID=$$ LISTEN_FDS=2 exec "$0" "$@"`, program, "serve",
+	cmd := exec.Command("sh", "-c", `LISTEN_PID=$$ LISTEN_FDS=3 LISTEN_FDNAMES=api:debug:historyd.socket exec "$0" "$@"`, program, "serve",
 		"--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:1", "--bootstrap-operator", "alice")
-	for _, l := range []net.Listener{tcp, unix} {
+	for _, l := range []net.Listener{tcp, debug, unix} {
 		f, err := l.(interface{ File() (*os.File, error) }).File()
 		if err != nil {
 			t.Fatal(err)
@@ -320,6 +320,39 @@ func TestInheritedSocketsAreServed(t *testing.T) {
 	}
 	if got := strings.Count(stdout.String(), "historyd listens on"); got != 2 {
 		t.Errorf("it listens on %d addresses, want the 2 inherited: %s", got, stdout)
+	}
+	profiles := endpoint{network: "unix", address: debug.Addr().String()}
+	for path, want := range map[string]string{"/debug/pprof/cmdline": "200 OK", "/healthz": "404 Not Found"} {
+		if got, err := exchange(dial(t, profiles), "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil || got != want {
+			t.Errorf("the socket called debug: %s: got %q, %v, want %s", path, got, err, want)
+		}
+	}
+	if stderr.await(`have no effect.*"?keys"?[=:]"?listen.tcp"?`, ended) == nil {
+		t.Errorf("the log does not say that --listen has no effect: %s", stderr)
+	}
+}
+
+func TestWhatIsInheritedMustBeListeningSockets(t *testing.T) {
+	program, err := exec.LookPath("historyd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ names, want string }{
+		{"api:api", "inherited sockets: api is no listening stream socket"},
+		{"debug:debug", "inherited sockets: debug is no listening stream socket"},
+	} {
+		cmd := exec.Command("sh", "-c", `LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=`+tt.names+` exec "$0" "$@"`, program, "serve",
+			"--data-dir", filepath.Join(t.TempDir(), "data"), "--bootstrap-operator", "alice")
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.ExtraFiles = []*os.File{r, w}
+		out, err := cmd.CombinedOutput()
+		_ = errors.Join(r.Close(), w.Close())
+		if err == nil || !strings.Contains(string(out), tt.want) {
+			t.Errorf("pipes called %s: got %v, want %q: %s", tt.names, err, tt.want, out)
+		}
 	}
 }
 
