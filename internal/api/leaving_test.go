@@ -166,6 +166,41 @@ func TestAClientThatLeavesInTheMiddleIsNoFailure(t *testing.T) {
 	}
 }
 
+// A daemon that stops closes the connections, and what was read for them ends.
+func TestADownloadEndsWithTheServer(t *testing.T) {
+	for _, tt := range leavers {
+		if tt.op != "record" && tt.op != "attachment" {
+			continue
+		}
+		synctest.Test(t, func(t *testing.T) {
+			d := newHandler(t, projection.Options{})
+			d.fill("x", 10)
+			d.fill("x", 10)
+			d.picture("x")
+			conn, srv := serve(t, d.handler)
+			read, end := 0, make(chan struct{})
+			hook := func(op string) error {
+				if op == tt.op {
+					read++
+					<-end
+				}
+				return nil
+			}
+			d.engine.fail.Store(&hook)
+			must(t, d.request(t.Context(), tt.method, tt.path, tt.body).Write(conn))
+			synctest.Wait()
+			must(t, srv.Close())
+			synctest.Wait()
+			close(end)
+			synctest.Wait()
+			if read != 1 {
+				t.Errorf("%s %s: %d times a %s was read, want the one under way", tt.method, tt.path, read, tt.op)
+			}
+			d.mustHaveLeft(tt.method + " " + tt.path + " that reads a " + tt.op)
+		})
+	}
+}
+
 // A storage that fails is told of, whether its client waits or not.
 func TestAFailureIsLoggedThoughItsClientHasLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -39,6 +39,11 @@ func (p pipe) Addr() net.Addr { return &net.TCPAddr{} }
 
 // dial serves h for one connection.
 func dial(t *testing.T, h http.Handler) net.Conn {
+	conn, _ := serve(t, h)
+	return conn
+}
+
+func serve(t *testing.T, h http.Handler) (net.Conn, *http.Server) {
 	p := pipe{make(chan net.Conn, 1)}
 	srv := &http.Server{Handler: h}
 	done := make(chan struct{})
@@ -53,7 +58,7 @@ func dial(t *testing.T, h http.Handler) net.Conn {
 		srv.Close()
 		<-done
 	})
-	return client
+	return client, srv
 }
 
 func TestABodyMayTakeLongButNotStall(t *testing.T) {
