@@ -35,6 +35,16 @@ func AttachmentHash(name string) (string, bool) {
 	return digits, true
 }
 
+// AttachmentSum returns the SHA-256 that an attachment's name is made of, and whether it is one.
+func AttachmentSum(name string) (sum [sha256.Size]byte, ok bool) {
+	digits, ok := AttachmentHash(name)
+	if ok {
+		_, err := hex.Decode(sum[:], []byte(digits))
+		ok = err == nil
+	}
+	return sum, ok
+}
+
 // SetData gives a block its bytes, and their name.
 func (b *Block) SetData(data []byte) { b.Data, b.Attachment = data, AttachmentName(data) }
 

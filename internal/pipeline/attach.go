@@ -3,7 +3,6 @@ package pipeline
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -30,23 +29,13 @@ func (n *naming) path() string {
 	return path + ".attachment"
 }
 
-// hashOf returns the bytes of which the name of an attachment is made.
-func hashOf(name string) (hash [sha256.Size]byte, ok bool) {
-	digits, ok := history.AttachmentHash(name)
-	if ok {
-		_, err := hex.Decode(hash[:], []byte(digits))
-		ok = err == nil
-	}
-	return hash, ok
-}
-
 // name notes the attachments that a kept message names.
 func (in *intake) name(m *history.Message, index int64) {
 	note := func(b *history.Block, block, inner int) {
 		if !b.Media() || b.Attachment == "" {
 			return
 		}
-		hash, ok := hashOf(b.Attachment)
+		hash, ok := history.AttachmentSum(b.Attachment)
 		if !ok {
 			return // its reader has told
 		}
@@ -92,7 +81,7 @@ func (in *intake) bring(ctx context.Context, hand func(history.Attachment) bool)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		hash, _ := hashOf(a.Name)
+		hash, _ := history.AttachmentSum(a.Name)
 		n := in.named[hash]
 		if n == nil || n.there {
 			continue
@@ -117,7 +106,7 @@ func (in *intake) miss() error {
 		if n.there {
 			continue
 		}
-		held, err := in.holds("sha256:" + hex.EncodeToString(hash[:]))
+		held, err := in.holds(history.AttachmentScheme + hex.EncodeToString(hash[:]))
 		if err != nil {
 			return err
 		}

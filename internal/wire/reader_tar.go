@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -113,19 +112,10 @@ func (a *archive) name(m *history.Message) {
 		if b.Data != nil || b.MediaType == "" || len(a.types) >= maxAttachment {
 			return
 		}
-		if hash, ok := hashOf(b.Attachment); ok && a.types[hash] == "" {
+		if hash, ok := history.AttachmentSum(b.Attachment); ok && a.types[hash] == "" {
 			a.types[hash] = strings.Clone(b.MediaType)
 		}
 	})
-}
-
-func hashOf(attachment string) (hash [sha256.Size]byte, ok bool) {
-	digits, ok := history.AttachmentHash(attachment)
-	if ok {
-		_, err := hex.Decode(hash[:], []byte(digits))
-		ok = err == nil
-	}
-	return hash, ok
 }
 
 // readAttachments reads what stands behind the document in an archive, to its end.
@@ -172,7 +162,7 @@ func (d *Reader) attachmentEntry(h *tar.Header, path string) (hash [sha256.Size]
 	a := d.tar
 	name, inFolder := strings.CutPrefix(h.Name, tarFolder)
 	digits, ext, dotted := strings.Cut(name, ".")
-	if hash, ok = hashOf("sha256:" + digits); !inFolder || !ok || dotted && !plainExtension(ext) || !ordinary(h) {
+	if hash, ok = history.AttachmentSum(history.AttachmentScheme + digits); !inFolder || !ok || dotted && !plainExtension(ext) || !ordinary(h) {
 		d.archiveFault(a, path, "after %s an archive holds nothing but files %s and 64 lower-case hex digits, which may have an extension", tarDocument, tarFolder)
 		return hash, false
 	}
