@@ -33,7 +33,7 @@ func (x *anthropicExporter) add(o *object, m *history.Message) {
 		o.element()
 		o.open()
 		o.text("role", role)
-		exportRest(o, m.Extra, anthropicMembers)
+		o.extras(m.Extra, anthropicMembers...)
 		switch bare := m.Role != history.Tool && bareText(m.Content); {
 		case bare && role == "assistant" && m.Content[0].Text == "" && marked(m, emptyMark):
 			o.raw("content", jsontext.Value("[]"))
@@ -54,28 +54,6 @@ func (x *anthropicExporter) add(o *object, m *history.Message) {
 	}
 	if role != "user" {
 		x.end(o)
-	}
-}
-
-// exportRest writes the unknown members, but for those named, and for those by which
-// another format carries what stands in blocks here.
-func exportRest(o *object, raw jsontext.Value, except []string) {
-	if raw.Kind() != '{' {
-		return
-	}
-	carries := history.CarriesTools(raw)
-	for name, v := range (strictjson.Value{Raw: raw}).Members() {
-		if clash(name, except) {
-			continue
-		}
-		if carries {
-			var alone extra
-			alone.add(name, v.Raw)
-			if history.CarriesTools(alone.value()) {
-				continue
-			}
-		}
-		o.member(name, v)
 	}
 }
 
@@ -103,13 +81,13 @@ func exportBlock(o *object, b *history.Block, place int) {
 		o.text("id", b.ID)
 		o.text("name", b.Name)
 		o.raw("input", inputOf(b))
-		exportRest(o, b.Extra, anthropicTypes["tool_use"])
+		o.extras(b.Extra, anthropicTypes["tool_use"]...)
 	case history.ToolResult:
 		exportResult(o, b)
 	default:
 		o.text("type", "text")
 		o.text("text", b.Text)
-		exportRest(o, b.Extra, anthropicTypes["text"])
+		o.extras(b.Extra, anthropicTypes["text"]...)
 	}
 	o.close()
 }
@@ -138,7 +116,7 @@ func exportResult(o *object, b *history.Block) {
 	} else if v := memberNamed(b.Extra, "is_error"); v.IsNull() || v.Kind() == 'f' {
 		o.raw("is_error", v.Raw)
 	}
-	exportRest(o, b.Extra, anthropicTypes["tool_result"])
+	o.extras(b.Extra, anthropicTypes["tool_result"]...)
 }
 
 func exportThinking(o *object, b *history.Block) {
@@ -146,7 +124,7 @@ func exportThinking(o *object, b *history.Block) {
 	if b.Text == "" && b.Signature == "" && (b.Encrypted != "" || textOf(b.Extra, "type") == redactedThinking) {
 		o.text("type", redactedThinking)
 		o.text("data", b.Encrypted)
-		exportRest(o, b.Extra, anthropicTypes[redactedThinking])
+		o.extras(b.Extra, anthropicTypes[redactedThinking]...)
 		o.close()
 		return
 	}
@@ -162,7 +140,7 @@ func exportThinking(o *object, b *history.Block) {
 		o.text("encrypted", b.Encrypted)
 		except = append(slices.Clip(except), "encrypted")
 	}
-	exportRest(o, b.Extra, except)
+	o.extras(b.Extra, except...)
 	o.close()
 }
 
@@ -178,20 +156,20 @@ func exportMedia(o *object, b *history.Block) {
 	case typ == "url":
 		o.text("type", typ)
 		o.text("url", b.URL)
-		exportRest(o, level, []string{"type", "url"})
+		o.extras(level, "type", "url")
 	case b.Data == nil:
 		o.text("type", "attachment")
 		o.text("attachment", b.Attachment)
 		if b.MediaType != "" {
 			o.text("media_type", b.MediaType)
 		}
-		exportRest(o, level, []string{"type", "media_type", "data", "attachment"})
+		o.extras(level, "type", "media_type", "data", "attachment")
 	default:
 		if given := textOf(level, "type"); given == "base64" || given == "text" && b.Type == history.DocumentBlock && utf8.Valid(b.Data) {
 			typ = given
 		}
 		writeSource(o, typ, b.MediaType, b.Data)
-		exportRest(o, level, []string{"type", "media_type", "data"})
+		o.extras(level, "type", "media_type", "data")
 	}
 	o.close()
 	except := []string{"type", "source"}
@@ -199,7 +177,7 @@ func exportMedia(o *object, b *history.Block) {
 		o.text("title", b.Filename)
 		except = append(except, "title")
 	}
-	exportRest(o, b.Extra, except)
+	o.extras(b.Extra, except...)
 	o.close()
 }
 

@@ -78,11 +78,7 @@ func (r *anthropicRender) writeCitations(o *object, citations jsontext.Value) {
 			continue
 		}
 		o.open()
-		for name, v := range c.Members() {
-			if name != "file_id" {
-				o.member(name, v)
-			}
-		}
+		o.filtered(c.Raw, func(name string, _ strictjson.Value) bool { return name != "file_id" })
 		o.close()
 	}
 	o.closeList()

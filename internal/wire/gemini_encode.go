@@ -67,9 +67,7 @@ func (o *object) geminiHead(m *history.Message, side string, given strictjson.Va
 	default:
 		o.text("role", side)
 	}
-	if m.Extra != nil {
-		o.geminiExtras(m.Extra, geminiMembers, nil)
-	}
+	o.geminiExtras(m.Extra, geminiMembers, nil)
 }
 
 // nothing writes a content that had no parts.
@@ -98,16 +96,11 @@ func (e *geminiExporter) end(o *object) {
 // geminiExtras writes the members of an extra, but for our mark and the names that are
 // written otherwise. A known member stays only where it says nothing or keep has it.
 func (o *object) geminiExtras(extra jsontext.Value, known, keep []string) {
-	for name, v := range (strictjson.Value{Raw: extra}).Members() {
-		if name == geminiMark || name == serverToolCall || name == serverToolResponse {
-			continue
-		}
+	o.filtered(extra, func(name string, _ strictjson.Value) bool {
 		canonical, clash := geminiName(name, known)
-		if clash || canonical != "" && (name != canonical || !slices.Contains(keep, name)) {
-			continue
-		}
-		o.member(name, v)
-	}
+		return name != geminiMark && name != serverToolCall && name != serverToolResponse &&
+			!clash && (canonical == "" || name == canonical && slices.Contains(keep, name))
+	})
 }
 
 // geminiKept returns the known members of an extra that may be written as they lie there.
@@ -155,7 +148,7 @@ func (e *geminiExporter) block(o *object, m *history.Message, b *history.Block) 
 		o.text("text", b.Text)
 		o.raw("thought", jsontext.Value("true"))
 		e.signature(o, m, b)
-		o.geminiExtras(orEmpty(b.Extra), geminiPartMembers, without(geminiKept(b.Extra, written), "thought", b.Signature))
+		o.geminiExtras(b.Extra, geminiPartMembers, without(geminiKept(b.Extra, written), "thought", b.Signature))
 		o.close()
 		return
 	case history.ToolCall:
@@ -169,7 +162,7 @@ func (e *geminiExporter) block(o *object, m *history.Message, b *history.Block) 
 		o.open()
 		o.name(written)
 		e.result(o, b)
-		o.geminiExtras(orEmpty(b.Extra), append(slices.Clip(geminiPartMembers), "name"),
+		o.geminiExtras(b.Extra, append(slices.Clip(geminiPartMembers), "name"),
 			without(geminiKept(b.Extra, written), "name", ""))
 		o.close()
 		return
@@ -186,7 +179,7 @@ func (e *geminiExporter) block(o *object, m *history.Message, b *history.Block) 
 		o.open()
 		written = o.geminiMedia(b, true)
 	}
-	o.geminiExtras(orEmpty(b.Extra), geminiPartMembers, without(geminiKept(b.Extra, written), "", b.Signature))
+	o.geminiExtras(b.Extra, geminiPartMembers, without(geminiKept(b.Extra, written), "", b.Signature))
 	o.close()
 }
 
@@ -311,7 +304,7 @@ func (e *geminiExporter) resultPart(o *object, b *history.Block) {
 	case b.Media() && (b.URL != "" || b.Data != nil):
 		o.open()
 		written := o.geminiMedia(b, true)
-		o.geminiExtras(orEmpty(b.Extra), geminiPartMembers, geminiKept(b.Extra, written))
+		o.geminiExtras(b.Extra, geminiPartMembers, geminiKept(b.Extra, written))
 		o.close()
 	default:
 		o.dst = history.AppendBlock(o.dst, b)

@@ -3,6 +3,9 @@ package wire
 import (
 	"encoding/base64"
 	"encoding/json/jsontext"
+	"iter"
+	"slices"
+	"strings"
 
 	"historyd/internal/history"
 	"historyd/internal/strictjson"
@@ -75,6 +78,46 @@ func (o *object) member(name string, v strictjson.Value) {
 	o.element()
 	o.dst = append(history.AppendString(o.dst, name), ':')
 	o.dst = append(o.dst, v.Raw...)
+}
+
+// filtered appends those members of an object that keep says go out; none of anything else.
+func (o *object) filtered(raw jsontext.Value, keep func(name string, v strictjson.Value) bool) {
+	for name, v := range membersOf(raw) {
+		if keep(name, v) {
+			o.member(name, v)
+		}
+	}
+}
+
+// extras appends the members of an extra, but for those named, in any case: they are
+// written otherwise, or mean something else here. So do those by which another format
+// carries calls and results.
+func (o *object) extras(raw jsontext.Value, but ...string) {
+	carries := history.CarriesTools(raw)
+	o.filtered(raw, func(name string, v strictjson.Value) bool {
+		return !clash(name, but) && !(carries && carriesAlone(name, v))
+	})
+}
+
+// carriesAlone reports whether one member carries calls or results.
+func carriesAlone(name string, v strictjson.Value) bool {
+	var alone extra
+	alone.add(name, v.Raw)
+	return history.CarriesTools(alone.value())
+}
+
+// clash reports whether a name is one of known, in any case.
+func clash(name string, known []string) bool {
+	return slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, name) })
+}
+
+// membersOf is the members of an object, none of anything else.
+func membersOf(raw jsontext.Value) iter.Seq2[string, strictjson.Value] {
+	v := strictjson.Value{Raw: raw}
+	if raw == nil || v.Kind() != '{' {
+		return func(func(string, strictjson.Value) bool) {}
+	}
+	return v.Members()
 }
 
 // memberNamed returns a member of an object, or the zero Value.

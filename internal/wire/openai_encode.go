@@ -290,7 +290,7 @@ func (w *openAIExporter) part(b *history.Block) {
 		w.open()
 		w.text("type", "text")
 		w.text("text", b.Text)
-		w.spread(b.Extra, []string{"type", "text"})
+		w.extras(b.Extra, "type", "text")
 		w.close()
 	case b.Type == history.ImageBlock && (b.URL != "" || b.Data != nil):
 		w.level(b, "image_url", imageMembers, func() { w.text("url", imageURL(b)) })
@@ -331,9 +331,9 @@ func (w *openAIExporter) level(b *history.Block, kind string, known []string, wr
 	if kind == "input_audio" && soundFormat(b) != "" {
 		known = audioMembers
 	}
-	w.spread(objectOf(memberNamed(b.Extra, kind)), known)
+	w.extras(objectOf(memberNamed(b.Extra, kind)), known...)
 	w.close()
-	w.spread(b.Extra, []string{"type", kind, "member"})
+	w.extras(b.Extra, "type", kind, "member")
 	w.close()
 }
 
@@ -390,21 +390,17 @@ func (w *openAIExporter) call(b *history.Block) {
 	kind, members := callKind(b)
 	if typ := textOf(b.Extra, "type"); kind == "function" && typ != "" && typ != kind && wholeCall(b) {
 		w.text("type", typ)
-		w.spread(b.Arguments, nil)
+		w.filtered(b.Arguments, func(string, strictjson.Value) bool { return true })
 		w.close()
 		return
 	}
 	w.text("type", kind)
 	w.name(kind)
 	w.function(b, kind, members)
-	if b.Extra != nil {
-		for name, v := range (strictjson.Value{Raw: b.Extra}).Members() {
-			unused := v.IsNull() && name != kind && slices.Contains(levelMembers, name)
-			if unused || !clash(name, callMembers) {
-				w.member(name, v)
-			}
-		}
-	}
+	w.filtered(b.Extra, func(name string, v strictjson.Value) bool {
+		unused := v.IsNull() && name != kind && slices.Contains(levelMembers, name)
+		return unused || !clash(name, callMembers)
+	})
 	w.close()
 }
 
@@ -435,40 +431,16 @@ func (w *openAIExporter) function(b *history.Block, level string, members []stri
 	w.open()
 	w.text(members[0], b.Name)
 	w.text(members[1], b.ArgumentString())
-	w.spread(objectOf(memberNamed(b.Extra, level)), members)
+	w.extras(objectOf(memberNamed(b.Extra, level)), members...)
 	w.close()
 }
 
 // rest writes what else came with a message.
 func (w *openAIExporter) rest(m *history.Message, written []string) {
-	if m.Extra == nil {
-		return
-	}
-	for name, v := range (strictjson.Value{Raw: m.Extra}).Members() {
-		switch {
-		case slices.Contains(written, name):
-		case clash(name, openAIMembers) && !saysNothing(name, v):
-		case clash(name, vendorMembers) && !slices.Contains(vendorMembers, name):
-		default:
-			w.member(name, v)
-		}
-	}
-}
-
-func (w *openAIExporter) spread(raw jsontext.Value, except []string) {
-	if raw == nil {
-		return
-	}
-	for name, v := range (strictjson.Value{Raw: raw}).Members() {
-		if !clash(name, except) {
-			w.member(name, v)
-		}
-	}
-}
-
-// clash reports whether a name is one of known, in any case.
-func clash(name string, known []string) bool {
-	return slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, name) })
+	w.filtered(m.Extra, func(name string, v strictjson.Value) bool {
+		return !slices.Contains(written, name) && (!clash(name, openAIMembers) || saysNothing(name, v)) &&
+			(!clash(name, vendorMembers) || slices.Contains(vendorMembers, name))
+	})
 }
 
 // memberValue returns what memberBlock put into a block.

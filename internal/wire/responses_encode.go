@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/base64"
+	"encoding/json/jsontext"
 	"slices"
 
 	"historyd/internal/history"
@@ -39,7 +40,7 @@ func (o *object) responsesItem(m *history.Message, b *history.Block, rest strict
 		o.open()
 		o.text("type", "image_generation_call")
 		o.base64("result", b.Data)
-		o.responsesExtras(b.Extra, rest, "type", "result")
+		o.itemExtras(b.Extra, rest, "type", "result")
 		o.close()
 	case isItem(b):
 		o.element()
@@ -55,28 +56,13 @@ func isItem(b *history.Block) bool {
 	return b.Type == history.OpaqueBlock && b.Extra != nil && verbatim(b) && kindOf(b.Extra, "item") == 't'
 }
 
-// responsesExtras writes the members of a block's extra, and after them those of its
-// message's, but for those named and those that are already there.
-func (o *object) responsesExtras(raw []byte, rest strictjson.Value, but ...string) {
-	for name, v := range membersOf(raw) {
-		if !clash(name, but) {
-			o.member(name, v)
-		}
-	}
-	for name, v := range membersOf(rest.Raw) {
-		if !clash(name, but) && memberNamed(raw, name).Raw == nil && name != "type" && name != "role" {
-			o.member(name, v)
-		}
-	}
-}
-
-// membersOf is the members of an object, none of anything else.
-func membersOf(raw []byte) func(yield func(string, strictjson.Value) bool) {
-	v := strictjson.Value{Raw: raw}
-	if raw == nil || v.Kind() != '{' {
-		return func(func(string, strictjson.Value) bool) {}
-	}
-	return v.Members()
+// itemExtras writes the members of a block's extra, and after them those of its message's,
+// but for those named and those that are already there.
+func (o *object) itemExtras(raw jsontext.Value, rest strictjson.Value, but ...string) {
+	o.extras(raw, but...)
+	o.filtered(rest.Raw, func(name string, _ strictjson.Value) bool {
+		return !clash(name, but) && memberNamed(raw, name).Raw == nil && name != "type" && name != "role"
+	})
 }
 
 func (o *object) responsesCall(b *history.Block, rest strictjson.Value) {
@@ -97,11 +83,7 @@ func (o *object) responsesCall(b *history.Block, rest strictjson.Value) {
 	o.text("call_id", b.ID)
 	o.text("name", b.Name)
 	o.text(payload, b.ArgumentString())
-	but := []string{"type", "call_id", "name", payload}
-	if history.CarriesTools(b.Extra) {
-		but = append(but, "function_call") // of Chat Completions: it would be a call in the call
-	}
-	o.responsesExtras(b.Extra, rest, but...)
+	o.itemExtras(b.Extra, rest, "type", "call_id", "name", payload)
 	o.close()
 }
 
@@ -128,7 +110,7 @@ func (o *object) responsesDoing(b *history.Block, do *doing, rest strictjson.Val
 	default:
 		o.raw("action", b.Arguments)
 	}
-	o.responsesExtras(b.Extra, rest, but...)
+	o.itemExtras(b.Extra, rest, but...)
 	return true
 }
 
@@ -170,7 +152,7 @@ func (o *object) responsesOutput(m *history.Message, b *history.Block, rest stri
 		o.name("output")
 		o.responsesParts(history.User, b.Content)
 	}
-	o.responsesExtras(b.Extra, rest, but...)
+	o.itemExtras(b.Extra, rest, but...)
 	o.close()
 }
 
@@ -204,7 +186,7 @@ func (o *object) responsesRan(blocks []history.Block) {
 		o.open()
 		o.text("stdout", blocks[i].Text)
 		o.text("stderr", blocks[i+1].Text)
-		o.responsesExtras(blocks[i+1].Extra, strictjson.Value{}, "type", "stdout", "stderr")
+		o.extras(blocks[i+1].Extra, "type", "stdout", "stderr")
 		o.close()
 	}
 	o.closeList()
@@ -224,7 +206,7 @@ func (o *object) responsesReasoning(b *history.Block, rest strictjson.Value) {
 		o.text("encrypted_content", b.Encrypted)
 		but = append(but, "encrypted_content")
 	}
-	o.responsesExtras(b.Extra, rest, but...)
+	o.itemExtras(b.Extra, rest, but...)
 	o.close()
 }
 
@@ -258,7 +240,7 @@ func (o *object) responsesMessage(m *history.Message, blocks []history.Block, re
 	if phase := memberNamed(blocks[0].Extra, "phase"); phase.Raw != nil {
 		o.member("phase", phase)
 	}
-	o.responsesExtras(nil, rest, "type", "role", "content", "phase")
+	o.itemExtras(nil, rest, "type", "role", "content", "phase")
 	o.close()
 	return n
 }
@@ -294,7 +276,6 @@ func (o *object) responsesParts(role history.Role, blocks []history.Block) {
 }
 
 func (o *object) responsesPart(role history.Role, b *history.Block) {
-	none := strictjson.Value{}
 	kind := textOf(b.Extra, "type")
 	switch {
 	case b.Type == history.TextBlock:
@@ -309,7 +290,7 @@ func (o *object) responsesPart(role history.Role, b *history.Block) {
 		if kind == "output_text" && b.Extra == nil {
 			o.raw("annotations", []byte("[]"))
 		}
-		o.responsesExtras(b.Extra, none, "type", "text", "phase")
+		o.extras(b.Extra, "type", "text", "phase")
 		o.close()
 	case b.Type == history.ImageBlock && (b.URL != "" || b.Data != nil):
 		o.open()
@@ -318,7 +299,7 @@ func (o *object) responsesPart(role history.Role, b *history.Block) {
 		}
 		o.text("type", kind)
 		o.responsesURL("image_url", b)
-		o.responsesExtras(b.Extra, none, "type", "image_url", "phase")
+		o.extras(b.Extra, "type", "image_url", "phase")
 		o.close()
 	case b.Type == history.DocumentBlock && (b.URL != "" || b.Data != nil):
 		o.responsesFile(b)
@@ -369,7 +350,7 @@ func (o *object) responsesFile(b *history.Block) {
 		o.text("filename", b.Filename)
 		but = append(but, "filename")
 	}
-	o.responsesExtras(b.Extra, strictjson.Value{}, but...)
+	o.extras(b.Extra, but...)
 	o.close()
 }
 
@@ -383,8 +364,8 @@ func (o *object) responsesAudio(b *history.Block) {
 	if format := soundFormat(b); format != "" && kindOf(level, "format") == 0 {
 		o.text("format", format)
 	}
-	o.responsesExtras(level, strictjson.Value{}, "data")
+	o.extras(level, "data")
 	o.close()
-	o.responsesExtras(b.Extra, strictjson.Value{}, "type", "input_audio", "phase")
+	o.extras(b.Extra, "type", "input_audio", "phase")
 	o.close()
 }

@@ -218,11 +218,9 @@ func (r *responsesRender) payload(b *history.Block, do *doing) {
 // chosen writes an object with only those members, of those kinds.
 func (r *responsesRender) chosen(raw jsontext.Value, members map[string]string) {
 	r.object.open()
-	for name, v := range membersOf(cleanRaw(raw, &r.report)) {
-		if strings.ContainsRune(members[name], rune(v.Kind())) {
-			r.member(name, v)
-		}
-	}
+	r.filtered(cleanRaw(raw, &r.report), func(name string, v strictjson.Value) bool {
+		return strings.ContainsRune(members[name], rune(v.Kind()))
+	})
 	r.close()
 }
 
@@ -391,11 +389,7 @@ func (r *responsesRender) listed(tools strictjson.Value) {
 	for _, tool := range tools.Elements() {
 		r.element()
 		r.object.open()
-		for name, v := range membersOf(tool.Raw) {
-			if !v.IsNull() {
-				r.member(name, v)
-			}
-		}
+		r.filtered(tool.Raw, func(_ string, v strictjson.Value) bool { return !v.IsNull() })
 		r.close()
 	}
 	r.closeList()
