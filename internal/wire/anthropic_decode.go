@@ -3,7 +3,6 @@ package wire
 import (
 	"encoding/json/jsontext"
 	"slices"
-	"strconv"
 	"unicode/utf8"
 
 	"historyd/internal/history"
@@ -142,11 +141,7 @@ func splitResults(m history.Message) []history.Message {
 }
 
 func (d *decoder) anthropicBlocks(v strictjson.Value, path string, place int) []history.Block {
-	blocks := []history.Block{}
-	for i, e := range v.Elements() {
-		blocks = append(blocks, d.anthropicBlock(e, path+"["+strconv.Itoa(i)+"]", place))
-	}
-	return blocks
+	return blocksOf(v, path, func(v strictjson.Value, path string) history.Block { return d.anthropicBlock(v, path, place) })
 }
 
 // givenBlock is a block that is being read.

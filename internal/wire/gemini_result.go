@@ -2,7 +2,6 @@ package wire
 
 import (
 	"encoding/json/jsontext"
-	"strconv"
 	"strings"
 
 	"historyd/internal/history"
@@ -151,9 +150,9 @@ func (d *decoder) geminiResponseParts(b *history.Block, parts strictjson.Value, 
 		d.fault(parts, path, "is a list of parts")
 		return
 	}
-	for i, e := range parts.Elements() {
+	if inner := blocksOf(parts, path, d.geminiResponsePart); len(inner) > 0 {
 		b.Plain = false
-		b.Content = append(b.Content, d.geminiResponsePart(e, path+"["+strconv.Itoa(i)+"]"))
+		b.Content = append(b.Content, inner...)
 	}
 }
 

@@ -211,8 +211,7 @@ func (d *decoder) openAIAssistant(path string, known map[string]strictjson.Value
 		blocks = append(blocks, d.openAIContent(content, path+".content")...)
 	}
 	if images, there := known[imagesMember]; there {
-		for i, e := range images.Elements() {
-			b := d.openAIPart(e, path+"."+imagesMember+"["+strconv.Itoa(i)+"]")
+		for _, b := range blocksOf(images, path+"."+imagesMember, d.openAIPart) {
 			rest := extra(bytes.TrimSuffix(b.Extra, []byte("}")))
 			rest.first("member", imagesMember)
 			b.Extra = rest.value()
@@ -230,9 +229,7 @@ func (d *decoder) openAIAssistant(path string, known map[string]strictjson.Value
 		if calls.Kind() != '[' {
 			d.fault(calls, path+".tool_calls", "is a list of calls")
 		} else {
-			for i, e := range calls.Elements() {
-				blocks = append(blocks, d.openAICall(e, path+".tool_calls["+strconv.Itoa(i)+"]"))
-			}
+			blocks = append(blocks, blocksOf(calls, path+".tool_calls", d.openAICall)...)
 		}
 	}
 	if call, there := known["function_call"]; there {

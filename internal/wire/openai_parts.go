@@ -17,9 +17,14 @@ func (d *decoder) openAIContent(v strictjson.Value, path string) []history.Block
 		d.fault(v, path, "is a string or a list of parts")
 		return nil
 	}
+	return blocksOf(v, path, d.openAIPart)
+}
+
+// blocksOf reads the elements of a list, each a block.
+func blocksOf(list strictjson.Value, path string, read func(v strictjson.Value, path string) history.Block) []history.Block {
 	blocks := []history.Block{}
-	for i, e := range v.Elements() {
-		blocks = append(blocks, d.openAIPart(e, path+"["+strconv.Itoa(i)+"]"))
+	for i, e := range list.Elements() {
+		blocks = append(blocks, read(e, path+"["+strconv.Itoa(i)+"]"))
 	}
 	return blocks
 }

@@ -124,7 +124,7 @@ func (d *decoder) responsesMessage(v strictjson.Value, path string, m *history.M
 		text, _ := content.Text()
 		m.Content = []history.Block{history.Text(text)}
 	case '[':
-		m.Content = d.responsesParts(content, path+".content")
+		m.Content = blocksOf(content, path+".content", d.responsesPart)
 	default:
 		d.fault(or(content, v), path+".content", "is a string or a list of parts")
 	}
@@ -304,7 +304,7 @@ func (d *decoder) responsesAnswer(b *history.Block, v, output strictjson.Value, 
 			b.Content = append(b.Content, d.responsesRan(e, at+"["+strconv.Itoa(i)+"]")...)
 		}
 	case k == '[' && kind != "computer_call_output" && kind != "apply_patch_call_output":
-		b.Content = d.responsesParts(output, at)
+		b.Content = blocksOf(output, at, d.responsesPart)
 	default:
 		d.fault(output, at, "must be a string, or what an answer of this type holds")
 	}

@@ -3,7 +3,6 @@ package wire
 import (
 	"encoding/json/jsontext"
 	"slices"
-	"strconv"
 
 	"historyd/internal/history"
 	"historyd/internal/strictjson"
@@ -11,14 +10,6 @@ import (
 
 // textParts are the types of parts that are a text and nothing else to a model.
 var textParts = []string{"input_text", "output_text", "text"}
-
-func (d *decoder) responsesParts(v strictjson.Value, path string) []history.Block {
-	blocks := []history.Block{}
-	for i, e := range v.Elements() {
-		blocks = append(blocks, d.responsesPart(e, path+"["+strconv.Itoa(i)+"]"))
-	}
-	return blocks
-}
 
 func (d *decoder) responsesPart(v strictjson.Value, path string) history.Block {
 	if v.Kind() != '{' {
