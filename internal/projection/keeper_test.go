@@ -134,12 +134,9 @@ func split(t *rapid.T, msgs []history.Message) [][]history.Message {
 // TestPartsWithholdWhatTheWholeDoes draws histories and splits. What Keep withholds of
 // everything up to a part, a Keeper withholds of that part.
 func TestPartsWithholdWhatTheWholeDoes(t *testing.T) {
-	options := Options{MaxToolResultChars: 300, Withhold: []Withhold{{"wallet", true, false}, {"files", true, true}}, Tools: []Rule{{"pay", "wallet"}, {"wri*", "files"}}}
-	redact := policy(t, options)
-	options.UnknownTools = "keep"
-	lax := policy(t, options)
+	policies := drawnPolicies(t)
 	rapid.Check(t, func(t *rapid.T) {
-		p := rapid.SampledFrom([]*Policy{redact, lax}).Draw(t, "policy")
+		p := rapid.SampledFrom(policies).Draw(t, "policy")
 		var categories map[string]string
 		if rapid.Bool().Draw(t, "open is known") {
 			categories = map[string]string{"open": "agent", "remote": "files"}

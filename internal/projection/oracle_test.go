@@ -1,13 +1,10 @@
 package projection
 
 import (
-	"bufio"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -19,6 +16,7 @@ import (
 	"github.com/tiktoken-go/tokenizer"
 
 	"historyd/internal/history"
+	"historyd/test/samples"
 )
 
 // What an estimate may be of the larger oracle, for texts of at least leastTokens.
@@ -153,22 +151,8 @@ func TestAThousandIdeographsAreAtLeast700Tokens(t *testing.T) {
 
 // Texts of real conversations, and the calls in them, one by one and as a whole.
 func TestEstimatesHoldForRealConversations(t *testing.T) {
-	dir := os.Getenv("HISTORYD_TEST_DATA")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "shared", "data")
-	}
-	f, err := os.Open(filepath.Join(dir, "airline.jsonl"))
-	if errors.Is(err, fs.ErrNotExist) {
-		t.Skip("the sample conversations are not there; HISTORYD_TEST_DATA names their directory")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
 	o, all, estimated, counted := newOracle(t), []float64(nil), int64(0), int64(0)
-	in := bufio.NewScanner(f)
-	in.Buffer(nil, 16<<20)
-	for in.Scan() {
+	for _, line := range samples.Need(t) {
 		var conversation struct {
 			Messages []struct {
 				Content   string
@@ -177,7 +161,7 @@ func TestEstimatesHoldForRealConversations(t *testing.T) {
 				} `json:"tool_calls"`
 			}
 		}
-		if err := json.Unmarshal(in.Bytes(), &conversation); err != nil {
+		if err := json.Unmarshal(line, &conversation); err != nil {
 			t.Fatal(err)
 		}
 		var whole strings.Builder
@@ -196,8 +180,8 @@ func TestEstimatesHoldForRealConversations(t *testing.T) {
 		o.hold(t, "a conversation", whole.String())
 		estimated, counted = estimated+EstimateText(whole.String()), counted+o.count(t, whole.String())
 	}
-	if err := in.Err(); err != nil || len(all) == 0 {
-		t.Fatalf("%d messages held, %v", len(all), err)
+	if len(all) == 0 {
+		t.Fatal("no message was held")
 	}
 	slices.Sort(all)
 	at := func(percent int) float64 { return all[(len(all)-1)*percent/100] }

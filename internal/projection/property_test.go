@@ -160,14 +160,20 @@ func drawMessages(t *rapid.T) []history.Message {
 	return msgs
 }
 
-// TestKeepHolds draws conversations and looks at what must hold of every one.
-func TestKeepHolds(t *testing.T) {
+// drawnPolicies withhold what unknown tools do, and keep it.
+func drawnPolicies(t *testing.T) []*Policy {
+	t.Helper()
 	options := Options{MaxToolResultChars: 300, Withhold: []Withhold{{"wallet", true, false}, {"files", true, true}}, Tools: []Rule{{"pay", "wallet"}, {"wri*", "files"}}}
 	redact := policy(t, options)
 	options.UnknownTools = "keep"
-	lax := policy(t, options)
+	return []*Policy{redact, policy(t, options)}
+}
+
+// TestKeepHolds draws conversations and looks at what must hold of every one.
+func TestKeepHolds(t *testing.T) {
+	policies := drawnPolicies(t)
 	rapid.Check(t, func(t *rapid.T) {
-		p := rapid.SampledFrom([]*Policy{redact, lax}).Draw(t, "policy")
+		p := rapid.SampledFrom(policies).Draw(t, "policy")
 		r := Request{}
 		if rapid.Bool().Draw(t, "open is known") {
 			r.Categories = map[string]string{"open": "agent"}

@@ -1,19 +1,15 @@
 package recall
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
-	"errors"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"historyd/internal/history"
+	"historyd/test/samples"
 )
 
 // A labelled question is what somebody might ask, and the messages that answer it.
@@ -42,21 +38,8 @@ func questions(t *testing.T) []labelled {
 // airline stores the sample conversations, which lie beside the repository. A message's seq is its place in them.
 func airline(t *testing.T, s *shelf) {
 	t.Helper()
-	dir := os.Getenv("HISTORYD_TEST_DATA")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "shared", "data")
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "airline.jsonl"))
-	if errors.Is(err, fs.ErrNotExist) {
-		t.Skip("SKIPPED: no sample conversations: set HISTORYD_TEST_DATA to the directory of airline.jsonl")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 	scope := scopeNamed(t, "airline")
-	in := bufio.NewScanner(bytes.NewReader(text))
-	in.Buffer(nil, 1<<20)
-	for in.Scan() {
+	for _, line := range samples.Need(t) {
 		var given struct {
 			Conversation string `json:"conversation"`
 			Messages     []struct {
@@ -72,7 +55,7 @@ func airline(t *testing.T, s *shelf) {
 				} `json:"tool_calls"`
 			} `json:"messages"`
 		}
-		if err := json.Unmarshal(in.Bytes(), &given); err != nil {
+		if err := json.Unmarshal(line, &given); err != nil {
 			t.Fatal(err)
 		}
 		var batch history.Batch

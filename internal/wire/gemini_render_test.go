@@ -1,10 +1,10 @@
 package wire
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -279,24 +279,8 @@ func TestGeminiSummaryAndTools(t *testing.T) {
 // An agent may stop at any message of a real conversation.
 func TestGeminiTakesRealConversationsCutAnywhere(t *testing.T) {
 	cuts := 0
-	for in := bufio.NewReader(airline(t)); ; {
-		line, err := in.ReadBytes('\n')
-		if len(bytes.TrimSpace(line)) == 0 {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		doc, err := DecodeDocument(OpenAI, false, line, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		msgs := doc.Messages[:0]
-		for _, m := range doc.Messages {
-			if m.Role != history.System {
-				msgs = append(msgs, m)
-			}
-		}
+	for _, msgs := range conversations(t) {
+		msgs = slices.DeleteFunc(msgs, func(m history.Message) bool { return m.Role == history.System })
 		step := 1
 		if testing.Short() {
 			step = 7

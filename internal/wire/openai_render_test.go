@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -377,20 +376,9 @@ func TestALongTextIsWrittenInParts(t *testing.T) {
 }
 
 func TestRealConversationsCutAnywhereOpenAIAccepts(t *testing.T) {
-	for in := bufio.NewReader(airline(t)); ; {
-		line, err := in.ReadBytes('\n')
-		if len(bytes.TrimSpace(line)) == 0 {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		doc, err := DecodeDocument(OpenAI, false, line, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for n := 1; n <= len(doc.Messages); n += 3 {
-			judged(t, OpenAI, showing(doc.Messages[:n]))
+	for _, msgs := range conversations(t) {
+		for n := 1; n <= len(msgs); n += 3 {
+			judged(t, OpenAI, showing(msgs[:n]))
 		}
 	}
 }

@@ -1,17 +1,13 @@
 package wire
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"historyd/internal/history"
+	"historyd/test/samples"
 )
 
 func TestOpenAIFaultsAreAllTold(t *testing.T) {
@@ -226,22 +222,21 @@ func TestNoExtraChangesWhatAMessageSays(t *testing.T) {
 	}
 }
 
-// airline opens the sample conversations, which lie beside the repository.
-func airline(t *testing.T) *os.File {
+// conversations are the sample conversations as they are taken in.
+func conversations(t *testing.T) [][]history.Message {
 	t.Helper()
-	dir := os.Getenv("HISTORYD_TEST_DATA")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "shared", "data")
+	var all [][]history.Message
+	for i, line := range samples.Need(t) {
+		doc, err := DecodeDocument(OpenAI, false, line, 0)
+		if err != nil {
+			t.Fatalf("conversation %d: %v", i, err)
+		}
+		all = append(all, doc.Messages)
 	}
-	f, err := os.Open(filepath.Join(dir, "airline.jsonl"))
-	if errors.Is(err, fs.ErrNotExist) {
-		t.Skip("the sample conversations are not there; HISTORYD_TEST_DATA names their directory")
+	if len(all) != 150 {
+		t.Errorf("%d conversations, want 150", len(all))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
+	return all
 }
 
 func TestRealConversationsComeBackAsTheyWere(t *testing.T) {
@@ -250,27 +245,16 @@ func TestRealConversationsComeBackAsTheyWere(t *testing.T) {
 			Function struct{ Arguments string }
 		} `json:"tool_calls"`
 	}
-	conversations := 0
-	for in := bufio.NewReader(airline(t)); ; conversations++ {
-		line, err := in.ReadBytes('\n')
-		if len(bytes.TrimSpace(line)) == 0 {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	lines := samples.Need(t)
+	for n, msgs := range conversations(t) {
 		var given struct {
 			Conversation string
 			Messages     json.RawMessage
 		}
-		if err := json.Unmarshal(line, &given); err != nil {
+		if err := json.Unmarshal(lines[n], &given); err != nil {
 			t.Fatal(err)
 		}
-		doc, err := DecodeDocument(OpenAI, false, line, 0)
-		if err != nil {
-			t.Fatalf("%s: %v", given.Conversation, err)
-		}
-		out := encode(OpenAI, doc.Messages, ForExport)
+		out := encode(OpenAI, msgs, ForExport)
 		sameJSON(t, out, string(given.Messages))
 		var was, is []message
 		if err := errors.Join(json.Unmarshal(given.Messages, &was), json.Unmarshal([]byte(out), &is)); err != nil {
@@ -283,9 +267,6 @@ func TestRealConversationsComeBackAsTheyWere(t *testing.T) {
 				}
 			}
 		}
-		checkNative(t, doc.Messages)
-	}
-	if conversations != 150 {
-		t.Errorf("%d conversations, want 150", conversations)
+		checkNative(t, msgs)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"historyd/internal/history"
 	"historyd/internal/strictjson"
 
 	"pgregory.net/rapid"
@@ -126,38 +127,47 @@ func TestWhateverIsTakenInComesBack(t *testing.T) {
 					seeds = append(seeds, string(e.Raw))
 				}
 			}
-			var pool []any
 			names := []string{"Role", "TYPE", "extra", "x", "member", "refusal", "audio", "function_call"}
-			for _, msg := range seeds {
-				pool, names = gather(numbered(msg), pool, names)
-			}
-			slices.Sort(names)
-			names = slices.Compact(names)
-			taken := 0
-			rapid.Check(t, func(t *rapid.T) {
-				v := numbered(rapid.SampledFrom(seeds).Draw(t, "seed"))
-				for range rapid.IntRange(1, 4).Draw(t, "changes") {
-					v = mutate(t, v, pool, names)
-				}
-				in, err := json.Marshal(v)
-				if err != nil {
-					t.Fatal(err)
-				}
-				a, err := DecodeAppend(format, []byte(`{"messages":[`+string(in)+`]}`), 0)
-				if err != nil {
-					return
-				}
-				taken++
+			almostRight(t, format, seeds, names, func(t *rapid.T, msgs []history.Message, _ any) {
 				if format == OpenAI {
-					checkOpenAI(t, a.Messages)
+					checkOpenAI(t, msgs)
 				} else {
-					checkNative(t, a.Messages)
+					checkNative(t, msgs)
 				}
 			})
-			if taken == 0 {
-				t.Error("nothing was taken in")
-			}
 		})
+	}
+}
+
+// almostRight changes messages with the values in them, and with names that may mean
+// something there. Those that are taken in are checked.
+func almostRight(t *testing.T, format Format, seeds, names []string, check func(t *rapid.T, msgs []history.Message, given any)) {
+	t.Helper()
+	var pool []any
+	for _, msg := range seeds {
+		pool, names = gather(numbered(msg), pool, names)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	taken := 0
+	rapid.Check(t, func(t *rapid.T) {
+		v := numbered(rapid.SampledFrom(seeds).Draw(t, "seed"))
+		for range rapid.IntRange(1, 4).Draw(t, "changes") {
+			v = mutate(t, v, pool, names)
+		}
+		in, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := DecodeAppend(format, []byte(`{"messages":[`+string(in)+`]}`), 0)
+		if err != nil {
+			return
+		}
+		taken++
+		check(t, a.Messages, v)
+	})
+	if taken == 0 {
+		t.Error("nothing was taken in")
 	}
 }
 

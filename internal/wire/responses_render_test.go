@@ -1,8 +1,6 @@
 package wire
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/base64"
 	"fmt"
 	"strings"
@@ -299,29 +297,17 @@ func TestForeignHistoriesAsResponses(t *testing.T) {
 
 // An agent may stop at any message of a real conversation.
 func TestRealConversationsAsResponses(t *testing.T) {
-	in := bufio.NewReader(airline(t))
-	for n := 0; ; n++ {
-		line, err := in.ReadBytes('\n')
-		if len(bytes.TrimSpace(line)) == 0 {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		doc, err := DecodeDocument(OpenAI, false, line, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for end := 1 + n%7; end <= len(doc.Messages); end += 7 {
-			judgeResponses(t, responsesShown(t, doc.Messages[:end], Show{Model: "m"}))
+	for n, msgs := range conversations(t) {
+		for end := 1 + n%7; end <= len(msgs); end += 7 {
+			judgeResponses(t, responsesShown(t, msgs[:end], Show{Model: "m"}))
 		}
 		// As items they say the same: what one call said is one item.
-		again, err := DecodeDocument(Responses, false, []byte(encode(Responses, doc.Messages, ForExport)), 0)
+		again, err := DecodeDocument(Responses, false, []byte(encode(Responses, msgs, ForExport)), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := responsesShown(t, again.Messages, Show{Model: ""})
-		if want := responsesShown(t, doc.Messages, Show{Model: ""}); string(got.Messages) != string(want.Messages) {
+		if want := responsesShown(t, msgs, Show{Model: ""}); string(got.Messages) != string(want.Messages) {
 			t.Fatalf("conversation %d\n got %s\nwant %s", n, got.Messages, want.Messages)
 		}
 	}

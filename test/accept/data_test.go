@@ -1,12 +1,10 @@
 package accept
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"testing"
+
+	"historyd/test/samples"
 )
 
 // conversation is one of the sample conversations, in Chat Completions form.
@@ -32,28 +30,13 @@ type message struct {
 // conversations reads the sample conversations, which lie beside the project.
 func conversations(t *testing.T) []conversation {
 	t.Helper()
-	dir := os.Getenv("HISTORYD_TEST_DATA")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "shared", "data")
-	}
-	f, err := os.Open(filepath.Join(dir, "airline.jsonl"))
-	if err != nil {
-		t.Skip("SKIPPED: no sample conversations: set HISTORYD_TEST_DATA to the directory of airline.jsonl")
-	}
-	defer f.Close()
 	var all []conversation
-	for r := bufio.NewReader(f); ; {
-		line, err := r.ReadBytes('\n')
-		if len(bytes.TrimSpace(line)) > 0 {
-			c := decode[conversation](t, line)
-			for _, m := range c.Messages {
-				c.parsed = append(c.parsed, decode[message](t, m))
-			}
-			all = append(all, c)
+	for _, line := range samples.Need(t) {
+		c := decode[conversation](t, line)
+		for _, m := range c.Messages {
+			c.parsed = append(c.parsed, decode[message](t, m))
 		}
-		if err != nil {
-			break
-		}
+		all = append(all, c)
 	}
 	if testing.Short() {
 		all = all[:20]

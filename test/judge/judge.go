@@ -14,10 +14,7 @@
 // Requests of the Responses API are judged as with store false.
 package judge
 
-import (
-	"fmt"
-	"unicode/utf8"
-)
+import "fmt"
 
 // Limits that the providers have in common.
 const (
@@ -241,8 +238,8 @@ func listOf(min int, each check) check {
 func atMost(max int) check {
 	return func(c *checker, v *value) {
 		nonEmpty(c, v)
-		if n := utf8.RuneCountInString(v.text); n > max {
-			c.complain(v, "has %d characters: string too long, expected a string with maximum length %d", n, max)
+		if v.kind == '"' {
+			upTo(max)(c, v)
 		}
 	}
 }

@@ -122,10 +122,15 @@ func chatCall(c *checker, v *value) {
 
 // chatContent is a string or a list of parts.
 func chatContent(where string, parts map[string]check) check {
+	return openAIContent(where, chatString, parts)
+}
+
+// openAIContent is a string or a list of parts, as both APIs of the provider have it.
+func openAIContent(where string, text check, parts map[string]check) check {
 	return func(c *checker, v *value) {
 		switch v.kind {
 		case '"':
-			chatString(c, v)
+			text(c, v)
 		case '[':
 			c.list(v, 1, func(c *checker, v *value) { c.typed(v, where, parts) })
 		default:
@@ -134,31 +139,35 @@ func chatContent(where string, parts map[string]check) check {
 	}
 }
 
-// chatString is a text that is not too long.
-func chatString(c *checker, v *value) {
-	isString(c, v)
-	if n := utf8.RuneCountInString(v.text); n > maxContent {
-		c.complain(v, "has %d characters: string too long, expected a string with maximum length %d", n, maxContent)
+// upTo is a text of no more characters; it may be empty.
+func upTo(max int) check {
+	return func(c *checker, v *value) {
+		isString(c, v)
+		if n := utf8.RuneCountInString(v.text); n > max {
+			c.complain(v, "has %d characters: string too long, expected a string with maximum length %d", n, max)
+		}
 	}
 }
 
-// chatPart is a part with the members of its type.
-func chatPart(fields ...field) check {
+var chatString = upTo(maxContent)
+
+// openAIPart is a part with the members of its type.
+func openAIPart(fields ...field) check {
 	fields = append(fields, need("type", anything), may("prompt_cache_breakpoint", isObject))
 	return func(c *checker, v *value) { c.object(v, fields...) }
 }
 
 // The parts that the roles may hold.
 var (
-	chatText     = map[string]check{"text": chatPart(need("text", chatString))}
-	chatAnswered = map[string]check{"text": chatText["text"], "refusal": chatPart(need("refusal", isString))}
+	chatText     = map[string]check{"text": openAIPart(need("text", chatString))}
+	chatAnswered = map[string]check{"text": chatText["text"], "refusal": openAIPart(need("refusal", isString))}
 	chatSaid     = map[string]check{
 		"text": chatText["text"],
-		"image_url": chatPart(need("image_url", func(c *checker, v *value) {
+		"image_url": openAIPart(need("image_url", func(c *checker, v *value) {
 			c.object(v, need("url", imageURL), may("detail", oneOf("auto", "low", "high")))
 		})),
-		"input_audio": chatPart(need("input_audio", audio)),
-		"file": chatPart(need("file", func(c *checker, v *value) {
+		"input_audio": openAIPart(need("input_audio", audio)),
+		"file": openAIPart(need("file", func(c *checker, v *value) {
 			c.object(v, may("file_data", fileData), may("file_id", nonEmpty), may("filename", isString))
 			if v.member("file_data") == nil && v.member("file_id") == nil {
 				c.complain(v, "lacks file_data and file_id: one of them is needed")

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 )
 
 // maxCompaction is the size of what a compaction item may hold.
@@ -310,49 +309,30 @@ func responsesMessage(c *checker, v *value) {
 
 // responsesContent is a string or a list of parts.
 func responsesContent(where string, parts map[string]check) check {
-	return func(c *checker, v *value) {
-		switch v.kind {
-		case '"':
-			responsesText(c, v)
-		case '[':
-			c.list(v, 1, func(c *checker, v *value) { c.typed(v, where, parts) })
-		default:
-			c.complain(v, "must be a string or a list of parts")
-		}
-	}
+	return openAIContent(where, responsesText, parts)
 }
 
 // responsesText is a string of a length that the API reads.
-func responsesText(c *checker, v *value) {
-	isString(c, v)
-	if n := utf8.RuneCountInString(v.text); n > 10*maxContent {
-		c.complain(v, "has %d characters: string too long, expected a string with maximum length %d", n, 10*maxContent)
-	}
-}
-
-func responsesPart(fields ...field) check {
-	fields = append(fields, need("type", anything), may("prompt_cache_breakpoint", isObject))
-	return func(c *checker, v *value) { c.object(v, fields...) }
-}
+var responsesText = upTo(10 * maxContent)
 
 // The parts that the roles and the outputs may hold.
 var (
-	responsesTold = map[string]check{"input_text": responsesPart(need("text", responsesText))}
+	responsesTold = map[string]check{"input_text": openAIPart(need("text", responsesText))}
 	responsesSaid = map[string]check{
 		"input_text": responsesTold["input_text"], "input_image": inputImage, "input_file": inputFile,
-		"input_audio": responsesPart(need("input_audio", audio)),
+		"input_audio": openAIPart(need("input_audio", audio)),
 	}
 	responsesOutput = map[string]check{
 		"input_text": responsesTold["input_text"], "input_image": inputImage, "input_file": inputFile,
 	}
 	responsesAnswered = map[string]check{
-		"output_text": responsesPart(need("text", responsesText), need("annotations", isList), may("logprobs", isList)),
-		"refusal":     responsesPart(need("refusal", isString)),
+		"output_text": openAIPart(need("text", responsesText), need("annotations", isList), may("logprobs", isList)),
+		"refusal":     openAIPart(need("refusal", isString)),
 	}
 )
 
 func inputImage(c *checker, v *value) {
-	responsesPart(may("image_url", orNull(imageURL)), may("file_id", orNull(nonEmpty)),
+	openAIPart(may("image_url", orNull(imageURL)), may("file_id", orNull(nonEmpty)),
 		need("detail", oneOf("auto", "low", "high", "original")))(c, v)
 	if (v.str("image_url") == "") == (v.str("file_id") == "") {
 		c.complain(v, "must have one of image_url and file_id")
@@ -360,7 +340,7 @@ func inputImage(c *checker, v *value) {
 }
 
 func inputFile(c *checker, v *value) {
-	responsesPart(may("file_id", orNull(nonEmpty)), may("file_data", fileData), may("file_url", webURL),
+	openAIPart(may("file_id", orNull(nonEmpty)), may("file_data", fileData), may("file_url", webURL),
 		may("filename", nonEmpty), may("detail", oneOf("auto", "low", "high")))(c, v)
 	given := 0
 	for _, name := range []string{"file_id", "file_data", "file_url"} {

@@ -4,7 +4,6 @@
 package replay
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"historyd/internal/projection"
 	"historyd/internal/strictjson"
 	"historyd/internal/wire"
+	"historyd/test/samples"
 )
 
 // Model and Provider are who answers in the conversations; Provider is as the format
@@ -31,19 +31,12 @@ var Formats = []wire.Format{wire.OpenAI, wire.Responses, wire.Anthropic, wire.Ge
 // Conversations reads the sample conversations, which lie beside the project, seen
 // from a package in a folder of test. os.ErrNotExist tells that they are not there.
 func Conversations() ([][]history.Message, error) {
-	dir := os.Getenv("HISTORYD_TEST_DATA")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "shared", "data")
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "airline.jsonl"))
+	lines, err := samples.Airline()
 	if err != nil {
-		return nil, fmt.Errorf("read the sample conversations: %w", err)
+		return nil, err
 	}
 	var all [][]history.Message
-	for line := range bytes.Lines(text) {
-		if len(bytes.TrimSpace(line)) == 0 {
-			continue
-		}
+	for _, line := range lines {
 		if err := strictjson.Check(line); err != nil {
 			return nil, fmt.Errorf("sample conversation %d: %w", len(all), err)
 		}

@@ -3,9 +3,7 @@ package replay_test
 import (
 	"bytes"
 	"encoding/json/jsontext"
-	"errors"
 	"fmt"
-	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -20,15 +18,14 @@ import (
 	"historyd/internal/wire"
 	"historyd/test/judge"
 	"historyd/test/replay"
+	"historyd/test/samples"
 )
 
-// samples reads the sample conversations; few of them where tests are slow.
-func samples(t *testing.T) [][]history.Message {
+// conversations reads the sample conversations.
+func conversations(t *testing.T) [][]history.Message {
 	t.Helper()
+	samples.Need(t)
 	all, err := replay.Conversations()
-	if errors.Is(err, os.ErrNotExist) {
-		t.Skip("SKIPPED: no sample conversations: set HISTORYD_TEST_DATA to the directory of airline.jsonl")
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +93,7 @@ func texts(doc []byte) string {
 }
 
 func TestAnAgentThatWasInterruptedAnywhereGoesOn(t *testing.T) {
-	all := samples(t)
+	all := conversations(t)
 	skip := every(t)
 	workers(len(all), func(i int) {
 		if i%skip != 0 {
@@ -171,7 +168,7 @@ func grows(t *testing.T, r replay.Request, before []jsontext.Value) []jsontext.V
 }
 
 func TestARecordInWhichEverythingWentWrongIsReplayed(t *testing.T) {
-	all := samples(t)
+	all := conversations(t)
 	skip := every(t)
 	const variants = 40
 	var found findings
