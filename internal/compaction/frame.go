@@ -51,10 +51,10 @@ func appendHead(dst []byte, turns, omitted int64, text string) []byte {
 	return dst
 }
 
-// told is the line of a model's text, of so many code points. It is quoted as everything
+// toldLine is the line of a model's text, of so many code points. It is quoted as everything
 // else in a frame, so that a model which repeats what it was told to cannot end the frame
 // either.
-func told(s *history.Summary, limit int) string {
+func toldLine(s *history.Summary, limit int) string {
 	if s.Text == "" {
 		return ""
 	}
@@ -70,7 +70,7 @@ func (c *Compactor) Frame(s *history.Summary) string {
 	}
 	shown := *s
 	shown.Lines, shown.Omitted = c.fit(s)
-	return frame(&shown, told(s, c.textLimit))
+	return frame(&shown, toldLine(s, c.textLimit))
 }
 
 // frame puts all lines of s behind that of a model's text.
@@ -112,12 +112,12 @@ func (c *Compactor) FrameWithin(s *history.Summary, tokens int64) (string, *hist
 	}
 }
 
-// toldWithin is told in about so many tokens.
+// toldWithin is toldLine in about so many tokens.
 func (c *Compactor) toldWithin(s *history.Summary, tokens int64) string {
 	tokens = max(tokens, 0)
 	limit := int64(c.textLimit)
 	for {
-		text := told(s, int(limit))
+		text := toldLine(s, int(limit))
 		takes := projection.EstimateText(text)
 		if takes <= tokens || limit == 0 {
 			return text
@@ -135,7 +135,7 @@ func turnsTouched(s *history.Summary) int64 { return max(1, s.Turns) }
 // once would have given way at every later fold as well.
 func (c *Compactor) fit(s *history.Summary) (lines []string, omitted int64) {
 	lines, omitted = s.Lines, s.Omitted
-	text := told(s, c.textLimit)
+	text := toldLine(s, c.textLimit)
 	size := len(closing) + utf8.RuneCountInString(text)
 	for _, line := range lines {
 		size += utf8.RuneCountInString(line) + 1

@@ -100,7 +100,7 @@ func TestAWindowIsReadAgainAfterARewind(t *testing.T) {
 	if fill() == 0 || fill() != 0 {
 		t.Fatal("a long window is not read once")
 	}
-	if _, err := l.Rewind(t.Context(), 2*brief-10, nil); err != nil {
+	if _, err := l.Rewind(t.Context(), history.Rewind{Through: 2*brief - 10}); err != nil {
 		t.Fatal(err)
 	}
 	if n := fill(); n != 2*brief-9 {
