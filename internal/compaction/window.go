@@ -15,14 +15,14 @@ const settleEvery = 1024
 
 // A unit is what leaves the window whole: a turn, or a part of a long one.
 type unit struct {
-	start     int64 // messages of the window before it
-	turns     int8  // 1 when a turn-starting message is in it, else 0
-	continued bool  // it is a part of a turn, and not the first
-	told      *told // nil when a summary has no room for its line any more
+	start     int64  // messages of the window before it
+	turns     int8   // 1 when a turn-starting message is in it, else 0
+	continued bool   // it is a part of a turn, and not the first
+	told      *trace // nil when a summary has no room for its line any more
 }
 
-// told is what a unit leaves in a summary.
-type told struct {
+// A trace is what a unit leaves in a summary.
+type trace struct {
 	through int64 // seq of its last message
 	at      time.Time
 	line    string // once it has ended
@@ -143,7 +143,7 @@ func (w *window) begin(m *history.Message) {
 		w.units[n-1].told.line = w.digest.line(w.limit)
 		w.joints = append(w.joints, w.folded+n)
 	}
-	w.units = append(w.units, unit{start: w.messages, continued: continued, told: &told{}})
+	w.units = append(w.units, unit{start: w.messages, continued: continued, told: &trace{}})
 	w.digest = digest{at: m.At, continued: continued}
 	if w.lines++; w.lines >= w.trimAt {
 		w.trim()
