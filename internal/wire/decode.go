@@ -198,8 +198,23 @@ func (d *decoder) depth(v strictjson.Value, path string, m *history.Message, fau
 
 // nesting counts the levels of a value that strictjson.Check has passed.
 func nesting(raw []byte) int {
-	levels, _ := extent(raw)
-	return levels
+	depth, deepest := 0, 0
+	for i := 0; i < len(raw); i++ {
+		switch raw[i] {
+		case '"':
+			for i++; raw[i] != '"'; i++ {
+				if raw[i] == '\\' {
+					i++
+				}
+			}
+		case '[', '{':
+			depth++
+			deepest = max(deepest, depth)
+		case ']', '}':
+			depth--
+		}
+	}
+	return deepest
 }
 
 func (r *reader) categories(v strictjson.Value) map[string]string {
