@@ -139,23 +139,6 @@ func (b *bench) stored(c Conversation) []history.Message {
 	return out
 }
 
-// page reads a page to its end.
-func (b *bench) page(c Conversation, page Page, each func(history.Record)) *Paged {
-	b.t.Helper()
-	p, err := b.Messages(context.Background(), c, page)
-	if err != nil {
-		b.t.Fatalf("Messages: %v", err)
-	}
-	defer p.Close()
-	for r, err := range p.Records(context.Background()) {
-		if err != nil {
-			b.t.Fatalf("Records: %v", err)
-		}
-		each(r)
-	}
-	return p
-}
-
 // lines is what messages are for a comparison, without what the record gives them.
 func lines(msgs []history.Message) []string {
 	var out []string

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"encoding/json/jsontext"
 	"fmt"
 	"reflect"
@@ -173,6 +174,23 @@ func TestDamageIsToldAndTheRestServed(t *testing.T) {
 	if page := b.page(c, Page{Before: Unbounded, Limit: 10}, func(history.Record) {}); page.Damage == nil || page.More {
 		t.Errorf("page %+v", page)
 	}
+}
+
+// page reads a page to its end.
+func (b *bench) page(c Conversation, page Page, each func(history.Record)) *Paged {
+	b.t.Helper()
+	p, err := b.Messages(context.Background(), c, page)
+	if err != nil {
+		b.t.Fatalf("Messages: %v", err)
+	}
+	defer p.Close()
+	for r, err := range p.Records(context.Background()) {
+		if err != nil {
+			b.t.Fatalf("Records: %v", err)
+		}
+		each(r)
+	}
+	return p
 }
 
 func TestPagesGiveEachMessageOnceInBothOrders(t *testing.T) {

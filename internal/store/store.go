@@ -317,15 +317,9 @@ func (s *Store) acquire(ctx context.Context, key transcriptKey) (*transcript, er
 		if err != nil {
 			return nil, err
 		}
-		select {
-		case <-e.ready: // as nearly always: what ctx takes for a wait is saved
-		default:
-			select {
-			case <-e.ready:
-			case <-ctx.Done():
-				s.release(e.t)
-				return nil, ctx.Err()
-			}
+		if err := e.await(ctx); err != nil {
+			s.release(e.t)
+			return nil, err
 		}
 		if e.err == nil {
 			return e.t, nil

@@ -210,3 +210,19 @@ func (t *transcript) history(snap *snapshot) history.State {
 		Bytes: snap.totals.Bytes, Answered: snap.totals.Answered, Summary: snap.summary, Prose: snap.prose, Damage: damage,
 	}
 }
+
+// await waits until the transcript is loaded, or could not be. What a context takes for
+// a wait is saved where there is none, as nearly always.
+func (e *entry) await(ctx context.Context) error {
+	select {
+	case <-e.ready:
+		return nil
+	default:
+	}
+	select {
+	case <-e.ready:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
