@@ -36,6 +36,7 @@ func TestBooted(t *testing.T) {
 		{"ADropInGivesTheNetworkBack", networkDropIn},
 		{"AReloadReadsTheConfiguration", reload},
 		{"NobodyIsRefusedThroughAnUpgrade", upgrade},
+		{"AnUpgradeBringsAnotherSocket", upgradeOfTheSocket},
 		{"ABackupIsRestored", backup},
 		{"ItIsRemovedAndLeavesTheConversations", removed},
 	} {
@@ -397,6 +398,7 @@ func reload(t *testing.T) {
 func upgrade(t *testing.T) {
 	bearer := token(t, "upgraded")
 	pid := show(t, "historyd.service", "MainPID")
+	since := show(t, "historyd.socket", "ActiveEnterTimestampMonotonic")
 	c := startCaller(t, bearer)
 	await(t, "an append", func() bool { return c.dials.Load() > 10 })
 	run(t, "dpkg", "-i", "/share/historyd.deb")
@@ -407,6 +409,28 @@ func upgrade(t *testing.T) {
 	at := c.dials.Load()
 	await(t, "more appends", func() bool { return c.dials.Load() > at+10 })
 	c.judge(t, bearer)
+	if got := show(t, "historyd.socket", "ActiveEnterTimestampMonotonic"); got != since {
+		t.Error("the socket was restarted for nothing")
+	}
+}
+
+// A version whose addresses were others.
+func upgradeOfTheSocket(t *testing.T) {
+	const unit = "/lib/systemd/system/historyd.socket"
+	text, err := os.ReadFile(unit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, unit, strings.Replace(string(text), address, "127.0.0.1:4479", 1))
+	run(t, "systemctl", "daemon-reload")
+	run(t, "systemctl", "restart", "historyd.socket", "historyd.service")
+	if conn, err := dial("tcp"); err == nil {
+		_ = conn.Close()
+		t.Fatal("the former version listens at the address of the new one")
+	}
+	run(t, "dpkg", "-i", "/share/historyd.deb")
+	await(t, "it is active", func() bool { return show(t, "historyd.service", "ActiveState") == "active" })
+	wantAnswer(t)
 }
 
 // As in docs/OPERATIONS.md.
