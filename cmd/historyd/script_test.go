@@ -190,7 +190,7 @@ func startCommand(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	d.cmd = exec.Command(program, append([]string{"serve"}, args...)...)
 	d.cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"HOME", "PATH", "NOTIFY_SOCKET", "WATCHDOG_USEC", "HISTORYD_DEBUG_LISTEN"} {
+	for _, name := range []string{"HOME", "PATH", "NOTIFY_SOCKET", "WATCHDOG_USEC", "HISTORYD_DEBUG_LISTEN", "HISTORYD_RECALL_LOCAL"} {
 		if value := ts.Getenv(name); value != "" {
 			d.cmd.Env = append(d.cmd.Env, name+"="+value)
 		}
