@@ -71,8 +71,8 @@ func TestForeignDocumentsAreRefusedWhole(t *testing.T) {
 		{"messages inside of envelopes", "&format=anthropic", `{"type":"user","message":{"role":"user","content":"x"}}`, ndjson, 422, []string{"messages[0].role", "messages[0].content"}},
 		{"a control record that names nothing here", "&format=anthropic", `{"role":"user","content":"x"}` + "\n" + `{"type":"clear","target":"zzz"}`, ndjson, 422, []string{"messages[1].role", "messages[1].content"}},
 		{"a third record that is malformed, and a fifth", "&format=openai", `[{"role":"user","content":"1"},{"role":"user","content":"2"},{"role":"user"},{"role":"user","content":"4"},{"role":"king","content":"5"}]`, nil, 422, []string{"messages[2].content", "messages[4].role"}},
-		{"a line that is cut", "&format=openai", `{"role":"user","content":"1"}` + "\n" + `{"role":"user","con`, ndjson, 400, nil},
-		{"an array that is cut", "&format=openai", `[{"role":"user","content":"1"},`, nil, 400, nil},
+		{"a line that is cut", "&format=openai", `{"role":"user","content":"1"}` + "\n" + `{"role":"user","con`, ndjson, 400, []string{"messages[1]"}},
+		{"an array that is cut", "&format=openai", `[{"role":"user","content":"1"},`, nil, 400, []string{"messages[1]"}},
 	} {
 		for _, mode := range []string{"append", "replace"} {
 			got := d.send(request{method: "POST", path: importToX + "?mode=" + mode + tt.query, caller: "ann", body: tt.body, header: tt.header})
