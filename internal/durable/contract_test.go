@@ -300,6 +300,24 @@ func TestALockShutsOthersOut(t *testing.T) {
 	})
 }
 
+func TestFreeIsWhatFilesMayStillTake(t *testing.T) {
+	disk, _ := scratch(t)
+	free, size, err := disk.Free()
+	if err != nil || free <= 0 || size < free {
+		t.Errorf("disk: %d of %d bytes are free, error %v", free, size, err)
+	}
+	f := crashfs.New()
+	if _, size, err := f.Free(); err != nil || size != 0 {
+		t.Errorf("without a limit: size %d, error %v, want 0 for one that is not told", size, err)
+	}
+	f.SetCapacity(100)
+	put(t, f, "a", strings.Repeat("x", 30))
+	must(t, f.Link("a", "b"))
+	if free, size, err := f.Free(); err != nil || free != 70 || size != 100 {
+		t.Errorf("a file of 30 bytes in 100: %d of %d are free, error %v", free, size, err)
+	}
+}
+
 func TestAClosedFSRefuses(t *testing.T) {
 	disk, err := durable.OpenAny(t.TempDir())
 	must(t, err)
@@ -310,6 +328,8 @@ func TestAClosedFSRefuses(t *testing.T) {
 		wantErr(t, name+" second Close", fsys.Close(), fs.ErrClosed)
 		wantErr(t, name+" Mkdir", fsys.Mkdir("x"), fs.ErrClosed)
 		wantErr(t, name+" SyncAll", fsys.SyncAll(), fs.ErrClosed)
+		_, _, err = fsys.Free()
+		wantErr(t, name+" Free", err, fs.ErrClosed)
 		_, err = f.WriteAt([]byte("x"), 0)
 		must(t, err)
 		must(t, f.Close())

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path"
 	"path/filepath"
@@ -297,6 +298,23 @@ func (d *disk) SyncDir(name string) error {
 
 func (d *disk) SyncAll() error {
 	return wrap("syncall", ".", d.control(unix.Syncfs))
+}
+
+func (d *disk) Free() (free, size int64, err error) {
+	var st unix.Statfs_t
+	err = d.control(func(root int) error { return unix.Fstatfs(root, &st) })
+	if err != nil {
+		return 0, 0, wrap("free", ".", err)
+	}
+	return clamp(st.Bavail, st.Frsize), clamp(st.Blocks, st.Frsize), nil
+}
+
+// clamp is a number of blocks in bytes; there are file systems that say more than there can be.
+func clamp(blocks uint64, size int64) int64 {
+	if size <= 0 || blocks > uint64(math.MaxInt64/size) {
+		return math.MaxInt64
+	}
+	return int64(blocks) * size
 }
 
 func (d *disk) Lock(name string) (io.Closer, error) {

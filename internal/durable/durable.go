@@ -18,6 +18,7 @@
 //	Link, Remove    linkat, unlinkat
 //	SyncDir         openat, fsync
 //	SyncAll         syncfs
+//	Free            fstatfs
 //	Lock            openat(O_RDWR|O_CREAT), fstat, flock(LOCK_EX|LOCK_NB), fstatat, ftruncate, pwrite64
 //	File            pread64, pwrite64, ftruncate, fstat, fdatasync, fadvise64(POSIX_FADV_DONTNEED), close
 package durable
@@ -85,6 +86,10 @@ type FS interface {
 
 	// SyncAll makes everything durable that was done before it.
 	SyncAll() error
+
+	// Free tells how many bytes files of ours may still take on the file system, and how many it has in all. Other
+	// processes change it at any time. A size of 0 is of a file system that does not tell.
+	Free() (free, size int64, err error)
 
 	// Lock takes an exclusive lock on a file, which is made when it is missing; ErrLocked when somebody else holds
 	// it, this process included. It ends when what is returned is closed, which the caller must keep until then, or

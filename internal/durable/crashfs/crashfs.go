@@ -53,7 +53,7 @@ type Op struct {
 
 // FS is a file system in memory. All methods are safe for concurrent use.
 type FS struct {
-	// CountReads says whether ReadAt and Size count as operations; New sets it. Change it before use only.
+	// CountReads says whether ReadAt, Size and Free count as operations; New sets it. Change it before use only.
 	CountReads bool
 
 	mu       sync.Mutex // guards everything below and all inodes and files
@@ -199,7 +199,7 @@ func (f *FS) next(op *Op) (How, error) {
 	f.mu.Lock()
 	hook, how, fault := f.hook, Before, error(nil)
 	op.Index = -1
-	if f.CountReads || op.Kind != "ReadAt" && op.Kind != "Size" {
+	if f.CountReads || op.Kind != "ReadAt" && op.Kind != "Size" && op.Kind != "Free" {
 		op.Index = f.ops
 		f.ops++
 		if f.err != nil && (op.Index == f.at || f.sticky && op.Index > f.at) {

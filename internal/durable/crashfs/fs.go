@@ -259,6 +259,18 @@ func (f *FS) SyncAll() error {
 	}, func(How) { each((*inode).failSync) })
 }
 
+// Free goes by SetCapacity; without one the size is not told. It counts as an operation where reads do.
+func (f *FS) Free() (free, size int64, err error) {
+	err = f.do(nil, Op{Kind: "Free", Name: "."}, func() error {
+		free, size = f.room(), max(f.capacity, 0)
+		return nil
+	}, nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	return free, size, nil
+}
+
 func (f *FS) Lock(name string) (io.Closer, error) {
 	h, err := f.opening(Op{Kind: "Lock", Name: name}, func() (*file, error) {
 		n, err := f.file(name)
