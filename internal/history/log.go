@@ -17,7 +17,8 @@ import (
 // Errors are of the classes below. After ErrUnavailable or ErrFull from Append or
 // Import it is not known whether the batch will be found in the record, but it is
 // found there whole or not at all, and once a read has shown it, it stays. After
-// ErrBusy it is not there, and may be sent again in a moment.
+// ErrBusy it is not there, and may be sent again in a moment. Where callers have a quota
+// Append and Import may also fail with a *QuotaExceeded.
 type Log interface {
 	// State returns what is known of the conversation without reading its messages.
 	// A conversation that does not exist has the zero State and no error.
@@ -261,6 +262,18 @@ type Folder interface {
 type Listing struct {
 	Items []State // without Summary
 	Next  string  // cursor of the next page; empty on the last
+}
+
+// QuotaExceeded is for a batch or an import that would take a caller over its quota. It
+// has done nothing. The record can be read, rewound and cleared all the same.
+type QuotaExceeded struct {
+	What   string // bytes or conversations
+	Limit  int64
+	Actual int64 // what there would be of it
+}
+
+func (e *QuotaExceeded) Error() string {
+	return "the caller's quota of " + e.What + " is " + strconv.FormatInt(e.Limit, 10)
 }
 
 // Classes of error. Test with errors.Is.

@@ -147,6 +147,12 @@ func (t *transcript) commitGroup(group []*pending) {
 		fail(errRetry)
 		return
 	}
+	sp, err := t.spend()
+	if err != nil {
+		fail(t.failure(err))
+		return
+	}
+	defer sp.end()
 	snap, err := t.mend(t.state.Load())
 	if err != nil {
 		fail(t.failure(err))
@@ -154,10 +160,11 @@ func (t *transcript) commitGroup(group []*pending) {
 	}
 	d := t.newDraft(snap)
 	for _, p := range group {
-		p.receipt, p.err = d.add(p.batch)
+		p.receipt, p.err = d.add(p.batch, sp)
 		t.store.refused(p.err)
 	}
 	if d.commits == 0 {
+		sp.sure = true
 		return // only replays and refusals, which nothing has to be written for
 	}
 	if err := t.write(d); err != nil {
@@ -169,6 +176,7 @@ func (t *transcript) commitGroup(group []*pending) {
 		}
 		return
 	}
+	sp.sure = true
 	t.publish(d)
 }
 
@@ -305,6 +313,7 @@ func (t *transcript) poison() {
 // at a segment whose sync failed.
 func (t *transcript) mend(old *snapshot) (*snapshot, error) {
 	snap := *old
+	t.disturbed = t.disturbed || snap.torn > 0 && !snap.begin || len(snap.dead) > 0
 	if snap.failed && snap.exists {
 		if err := t.lookAgain(&snap); err != nil {
 			return nil, err

@@ -77,33 +77,65 @@ func (s shelf) has(digits string) (bool, error) {
 	return true, f.Close()
 }
 
-// put keeps bytes under their name, unless they are there already; fresh when nothing
-// was, and wrote when a file was written. The file is synced before it has its name, so that a file of that name is
-// never one whose sync failed; the name itself is durable after sync.
-func (s shelf) put(digits, mediaType string, data []byte) (fresh, wrote bool, err error) {
-	there, right, err := s.look(digits)
-	if err != nil {
-		return false, false, err
+// A lack is what has to be written so that a shelf holds an attachment.
+type lack struct {
+	digits, mediaType string
+	data              []byte
+	there, right      bool // a file of that name is there; it holds the bytes
+	untyped           bool // the type has to be written, too
+	replaces          bool // what is there is none of ours and goes
+}
+
+// nothing reports whether all is there.
+func (l *lack) nothing() bool { return l.right && !l.untyped }
+
+// bytes is what the files will take.
+func (l *lack) bytes() (n int64) {
+	if !l.right {
+		n = int64(len(l.data))
 	}
-	if !right {
-		if err := s.write(s.bytesOf(digits), data); err != nil {
-			return false, false, fmt.Errorf("keep an attachment: %w", err)
-		}
+	if l.untyped {
+		n += int64(len(l.mediaType))
 	}
+	return n
+}
+
+// lacks finds out what is missing of an attachment.
+func (s shelf) lacks(digits, mediaType string, data []byte) (l lack, err error) {
+	l = lack{digits: digits, mediaType: mediaType, data: data}
+	if l.there, l.right, err = s.look(digits); err != nil {
+		return l, err
+	}
+	l.replaces = l.there && !l.right
 	if mediaType == "" || len(mediaType) > maxMediaType {
-		return !there, !right, nil
+		return l, nil
 	}
 	f, err := s.store.fsys.Open(s.typeOf(digits), false)
 	if err == nil {
-		return !there, !right, f.Close()
+		return l, f.Close()
 	}
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, durable.ErrUnsafe) {
-		err = s.write(s.typeOf(digits), []byte(mediaType))
+	unsafe := errors.Is(err, durable.ErrUnsafe)
+	if l.replaces = l.replaces || unsafe; unsafe || errors.Is(err, fs.ErrNotExist) {
+		l.untyped = true
+		return l, nil
 	}
-	if err != nil {
-		return false, false, fmt.Errorf("keep the type of an attachment: %w", err)
+	return l, fmt.Errorf("keep the type of an attachment: %w", err)
+}
+
+// put writes what is missing. A file is synced before it has its name, so that a file of that name is
+// never one whose sync failed; the name itself is durable after sync.
+func (s shelf) put(l *lack) error {
+	if !l.right {
+		if err := s.write(s.bytesOf(l.digits), l.data); err != nil {
+			return fmt.Errorf("keep an attachment: %w", err)
+		}
 	}
-	return !there, true, nil
+	if l.untyped {
+		if err := s.write(s.typeOf(l.digits), []byte(l.mediaType)); err != nil {
+			return fmt.Errorf("keep the type of an attachment: %w", err)
+		}
+	}
+	return nil
 }
 
 // look reports whether a file of that name is there, and holds what it should.
@@ -232,43 +264,71 @@ func broughtBy(msgs []history.Message) (brought []history.Attachment, named []st
 	return brought, named
 }
 
-// keep makes the attachments of a batch durable, and returns the hashes of those that
-// it names. ErrNoAttachment when neither it brings one nor the conversation holds it.
-// t.change is held.
-func (t *transcript) keep(msgs []history.Message) ([]string, error) {
+// A placing is what has to be done for the attachments of a batch.
+type placing struct {
+	named []string         // hashes of all that it names
+	lacks []lack           // of those that it brings
+	fresh map[string]int64 // sizes of those that were not there, by hash
+	bytes int64            // that the files will take
+}
+
+// place finds out what has to be done for the attachments of a batch. ErrNoAttachment
+// when neither it brings one nor the conversation holds it. t.change is held.
+func (t *transcript) place(msgs []history.Message) (p placing, err error) {
 	brought, names := broughtBy(msgs)
 	if len(names) == 0 {
-		return nil, nil
+		return p, nil
 	}
-	named, err := t.holds(brought, names)
-	if err != nil {
-		return nil, err
+	if p.named, err = t.holds(brought, names); err != nil {
+		return p, err
+	}
+	for _, a := range brought {
+		digits, _ := history.AttachmentHash(a.Name)
+		l, err := t.shelf().lacks(digits, a.MediaType, a.Data)
+		if err != nil {
+			return p, err
+		}
+		if p.lacks = append(p.lacks, l); !l.there {
+			if p.fresh == nil {
+				p.fresh = map[string]int64{}
+			}
+			p.fresh[digits] = int64(len(a.Data))
+		}
+		p.bytes += l.bytes()
+	}
+	return p, nil
+}
+
+// keep makes the attachments of a batch durable. t.change is held.
+func (t *transcript) keep(p *placing) error {
+	if len(p.named) == 0 {
+		return nil
 	}
 	here, settled := t.shelf(), t.shelved
 	t.shelved = false // until all of it has worked
 	if !settled {
 		if err := here.prepare(); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	for _, a := range brought {
-		digits, _ := history.AttachmentHash(a.Name)
-		fresh, wrote, err := here.put(digits, a.MediaType, a.Data)
-		if err != nil {
-			return nil, err
+	for i := range p.lacks {
+		l := &p.lacks[i]
+		t.disturbed = t.disturbed || l.replaces
+		if err := here.put(l); err != nil {
+			return err
 		}
-		settled = settled && !wrote
-		if fresh {
-			t.stray(digits, int64(len(a.Data)))
+		settled = settled && l.nothing()
+		if !l.there {
+			t.stray(l.digits, int64(len(l.data)))
 		}
 	}
 	if !settled {
 		if err := here.sync(); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	t.shelved = true
-	return named, nil
+	return nil
 }
 
 // holds returns the hashes of attachments by their names, if each is brought or there.

@@ -58,7 +58,7 @@ func (s *Store) clear(key transcriptKey, t *transcript) (done bool, err error) {
 	}
 	defer s.vacate(place)
 	s.endReads(key, t)
-	err = s.removeConversation(s.dirOf(key))
+	err = s.removeConversation(key.scope, s.dirOf(key), t)
 	if err == nil {
 		err = s.dropLeft(key)
 	}
@@ -77,10 +77,14 @@ func (s *Store) clear(key transcriptKey, t *transcript) (done bool, err error) {
 	return true, nil
 }
 
-// removeConversation removes a directory, and what earlier removals have left that
-// did not come to their end.
-func (s *Store) removeConversation(dir string) error {
+// removeConversation removes the directory of a caller's conversation, whose transcript
+// is t if it could be loaded, and what earlier removals have left that did not come to
+// their end.
+func (s *Store) removeConversation(scope identity.Scope, dir string, t *transcript) error {
+	sp := s.spendToClear(scope, dir, t)
 	err := s.moveAndRemove(dir)
+	sp.sure = err == nil
+	sp.end()
 	s.mu.Lock()
 	s.untidy = s.untidy || err != nil
 	untidy := s.untidy
@@ -181,9 +185,10 @@ func (s *Store) clearNameless(ctx context.Context, scope identity.Scope, hash st
 		if name, open := s.openName(scope, hash); open {
 			return s.Log(scope, name).Clear(ctx)
 		}
-		if err := s.removeConversation(transcriptsName + "/" + scope.Dir() + "/" + hash); err != nil {
+		if err := s.removeConversation(scope, transcriptsName+"/"+scope.Dir()+"/"+hash, nil); err != nil {
 			return err
 		}
+		s.ledger.giveUp(scope) // somebody may have begun to write to it meanwhile
 	}
 	return nil
 }

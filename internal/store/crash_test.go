@@ -99,6 +99,7 @@ func (w *world) run(fsys *crashfs.FS, script []step, once bool, healed func(s *S
 		if met(step.do(w, s.Log(ann, step.conversation))) && healed != nil {
 			healed(s, step)
 		}
+		exact(w.t, w.what, s, fsys, ann)
 	}
 	if s != nil && !fsys.Reached() {
 		_ = s.Close()
@@ -131,6 +132,10 @@ func (w *world) after(rng *rand.Rand, fsys *crashfs.FS) {
 		}
 	}
 	w.look(s)
+	exact(w.t, w.what, s, fsys, ann)
+	if _, ok, _ := booked(s, ann); !ok {
+		w.fatalf("nobody has weighed what the caller has")
+	}
 	if err := s.Ready(); err != nil {
 		w.fatalf("not ready: %v", err)
 	}

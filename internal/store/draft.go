@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -88,8 +89,8 @@ func (d *draft) here() place {
 	return place{d.seg, d.off + int64(len(d.buf))}
 }
 
-// add checks a batch and gives it its place.
-func (d *draft) add(b history.Batch) (history.Receipt, error) {
+// add checks a batch and gives it its place, for which sp keeps room.
+func (d *draft) add(b history.Batch, sp *spending) (history.Receipt, error) {
 	if b.Key != "" {
 		first, known, err := d.replayed(b.Key, b.Fingerprint)
 		if err != nil || known {
@@ -99,27 +100,100 @@ func (d *draft) add(b history.Batch) (history.Receipt, error) {
 	if b.IfMatch != nil && !b.IfMatch(history.ETag(d.epochNow(), d.snap.last)) {
 		return history.Receipt{}, history.ErrPrecondition
 	}
-	named, err := d.t.keep(b.Messages)
+	p, err := d.t.place(b.Messages)
 	if err != nil && err != history.ErrNoAttachment {
 		err = d.t.failure(err)
 	}
 	if err != nil {
 		return history.Receipt{}, err
 	}
+	before := *d
 	e := entryOf(b)
-	e.attached = d.uncounted(named)
+	e.attached = d.uncounted(&p)
 	r, err := d.commit(e)
 	if err == nil {
-		d.counted = append(d.counted, named...)
+		err = d.pay(sp, &before, &p)
 	}
-	return r, err
+	if err != nil {
+		d.back(&before)
+		return history.Receipt{}, err
+	}
+	d.counted = append(d.counted, p.named...)
+	return r, nil
+}
+
+// pay keeps room for what an entry takes, and makes its attachments durable.
+func (d *draft) pay(sp *spending, before *draft, p *placing) error {
+	w := weight{bytes: int64(len(d.buf)-len(before.buf)) + p.bytes}
+	if d.begins(sp) {
+		w.conversations = 1
+	}
+	err := sp.hold(w)
+	if _, over := errors.AsType[*history.QuotaExceeded](err); over {
+		return err
+	}
+	if err == nil {
+		err = d.t.keep(p)
+		d.t.disturbed = d.t.disturbed || err != nil
+	}
+	if err != nil {
+		return d.t.failure(err)
+	}
+	return nil
+}
+
+// finish makes a draft without attachments durable. With vital it finds room where
+// others find none. before is called when there is room; it may be nil.
+func (d *draft) finish(sp *spending, vital bool, before func() error) error {
+	w := weight{bytes: int64(len(d.buf))}
+	var err error
+	if vital {
+		err = sp.charge(w, overdraft)
+	} else {
+		err = sp.hold(w)
+	}
+	if _, full := errors.AsType[*history.QuotaExceeded](err); full {
+		return err
+	}
+	if err != nil {
+		return d.t.failure(err)
+	}
+	if before != nil {
+		if err := before(); err != nil {
+			return err
+		}
+	}
+	if err := d.t.write(d); err != nil {
+		return d.t.failure(err)
+	}
+	sp.sure = true
+	d.t.publish(d)
+	return nil
+}
+
+// begins reports whether the conversation has no segment yet.
+func (d *draft) begins(sp *spending) bool {
+	return sp.before.conversations == 0 && sp.took.conversations == 0
+}
+
+// back takes back what was drafted since.
+func (d *draft) back(before *draft) {
+	d.snap, d.seg, d.off, d.begin = before.snap, before.seg, before.off, before.begin
+	d.buf, d.keys, d.staged, d.counted = before.buf, before.keys, before.staged, before.counted
+	d.commits, d.messages = before.commits, before.messages
 }
 
 // uncounted is the size of the attachments that no line counts yet.
-func (d *draft) uncounted(named []string) (bytes int64) {
-	slices.Sort(named)
-	for _, digits := range slices.Compact(named) {
-		if !slices.Contains(d.counted, digits) {
+func (d *draft) uncounted(p *placing) (bytes int64) {
+	slices.Sort(p.named)
+	p.named = slices.Compact(p.named)
+	for _, digits := range p.named {
+		if slices.Contains(d.counted, digits) {
+			continue
+		}
+		if size, fresh := p.fresh[digits]; fresh {
+			bytes += size
+		} else {
 			bytes += d.t.strays[digits]
 		}
 	}

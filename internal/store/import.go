@@ -129,7 +129,7 @@ func (t *transcript) takeImport(ctx context.Context, in *intake) (history.Receip
 	if err := refusal(old, in.Mode); err != nil {
 		return history.Receipt{}, err
 	}
-	snap, err := t.mend(old)
+	snap, err := t.mendAlone(old)
 	if err != nil {
 		return history.Receipt{}, t.failure(err)
 	}
@@ -200,6 +200,12 @@ func (b *build) install() (history.Receipt, error) {
 		b.abandon()
 		return history.Receipt{}, fmt.Errorf("sync an import: %w", err)
 	}
+	sp, err := b.spend()
+	if err != nil {
+		b.abandon()
+		return history.Receipt{}, err
+	}
+	defer sp.end()
 	if b.in.Before != nil {
 		if err := b.in.Before(); err != nil {
 			b.abandon()
@@ -226,6 +232,7 @@ func (b *build) install() (history.Receipt, error) {
 		b.in.made = false
 		return history.Receipt{}, err
 	}
+	sp.sure = true
 	b.in.drop() // as long as nobody can open what took its place
 	s.catalogues.touch(b.t.key, b.d.snap.id)
 	s.metrics.messages.Add(float64(b.receipt.Added))
@@ -412,7 +419,8 @@ func (b *build) writeOut() error {
 	if len(b.d.buf) == 0 {
 		return nil
 	}
-	if err := b.made.write(b.d); err != nil {
+	err := b.t.store.withRoom(int64(len(b.d.buf)), func() error { return b.made.write(b.d) })
+	if err != nil {
 		b.failed = true
 		return err
 	}
@@ -450,14 +458,18 @@ func (b *build) nothingNew() (history.Receipt, error) {
 	if b.in.Key == "" {
 		return b.receipt, nil
 	}
+	sp, err := b.t.spend()
+	if err != nil {
+		return history.Receipt{}, b.t.failure(err)
+	}
+	defer sp.end()
 	d := b.t.newDraft(b.old)
 	if _, err := d.commit(newEntry{key: b.in.Key, fingerprint: b.in.fingerprint, note: b.receipt.Note, skipped: b.receipt.Skipped}); err != nil {
 		return history.Receipt{}, err
 	}
-	if err := b.t.write(d); err != nil {
-		return history.Receipt{}, b.t.failure(err)
+	if err := d.finish(sp, true, nil); err != nil {
+		return history.Receipt{}, err
 	}
-	b.t.publish(d)
 	b.receipt.Epoch = d.snap.totals.Epoch
 	return b.receipt, nil
 }

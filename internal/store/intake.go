@@ -25,6 +25,8 @@ type intake struct {
 	begun bool   // a build has used dir
 
 	brought map[string]int64  // sizes of the attachments in dir, by hash
+	bytes   int64             // of them
+	old     weight            // of what is there, as last seen
 	named   map[string]string // types of those that a message names without bringing them, by name
 
 	created     time.Time
@@ -35,6 +37,7 @@ type intake struct {
 func (l *log) newIntake(imp history.Import) *intake {
 	in := &intake{Import: imp, store: l.store, key: l.key, spool: newSpool(l.store.fsys, l.store.spoolMemory), note: stagingName + "/" + randomHex(16),
 		brought: map[string]int64{}, named: map[string]string{}}
+	in.spool.room = l.store.withRoom
 	in.dir = path.Dir(l.store.dirOf(l.key)) + "/" + stagingPrefix + path.Base(in.note)
 	return in
 }
@@ -96,7 +99,11 @@ func (in *intake) message(m *history.Message) error {
 		return err
 	}
 	bare := m.StripData()
-	return in.onDisk(func() error { return in.spool.add(&bare) })
+	err = in.onDisk(func() error { return in.spool.add(&bare) })
+	if err == nil {
+		err = in.fits()
+	}
+	return err
 }
 
 func (in *intake) attachment(a history.Attachment) error {
@@ -116,6 +123,10 @@ func (in *intake) bring(mediaType string, data []byte) error {
 	if _, there := in.brought[digits]; there {
 		return nil
 	}
+	in.bytes += int64(len(data))
+	if err := in.fits(); err != nil {
+		return err
+	}
 	return in.onDisk(func() error {
 		if err := in.prepare(); err != nil {
 			return err
@@ -125,12 +136,40 @@ func (in *intake) bring(mediaType string, data []byte) error {
 				return err
 			}
 		}
-		if _, _, err := in.shelf().put(digits, mediaType, data); err != nil {
+		l, err := in.shelf().lacks(digits, mediaType, data)
+		if err == nil {
+			err = in.store.withRoom(l.bytes(), func() error { return in.shelf().put(&l) })
+		}
+		if err != nil {
 			return err
 		}
 		in.brought[digits] = int64(len(data))
 		return nil
 	})
+}
+
+// fits refuses an import as soon as what has been taken of it is too much for its
+// caller's quota. What extends a record may be there already: how much of that is new is
+// known at the end only.
+func (in *intake) fits() error {
+	err := in.foresee()
+	if err == nil {
+		return nil
+	}
+	now, werr := in.store.weigh(in.store.dirOf(in.key))
+	if werr != nil || now == in.old {
+		return err
+	}
+	in.old = now
+	return in.foresee()
+}
+
+func (in *intake) foresee() error {
+	change := weight{conversations: 1 - in.old.conversations}
+	if in.Mode != history.Extend {
+		change.bytes = in.spool.text + in.bytes - in.old.bytes
+	}
+	return in.store.ledger.foresee(in.key.scope, change)
 }
 
 // prepare makes the directory in which the record is built, once its note is written.

@@ -17,6 +17,7 @@ type metrics struct {
 	damage      prometheus.Counter
 	clears      prometheus.Counter
 	opens       prometheus.Counter
+	refusals    *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer, open func() float64) *metrics {
@@ -27,8 +28,14 @@ func newMetrics(reg prometheus.Registerer, open func() float64) *metrics {
 	for _, class := range []string{"full", "failed"} {
 		failures.WithLabelValues(class) // from the start, so that the first failure is an increase
 	}
+	refusals := auto.NewCounterVec(prometheus.CounterOpts{Name: "historyd_quota_refusals_total",
+		Help: "Writes refused because the caller's quota is used up, by which one: bytes, conversations."}, []string{"quota"})
+	for _, quota := range []string{"bytes", "conversations"} {
+		refusals.WithLabelValues(quota)
+	}
 	return &metrics{
 		failures: failures,
+		refusals: refusals,
 		commits:  auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_commits_total", Help: "Commits of appends made durable."}),
 		messages: auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_messages_total", Help: "Messages made durable, by appends and imports."}),
 		bytes:    auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_written_bytes_total", Help: "Bytes of segments made durable by appends."}),

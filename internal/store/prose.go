@@ -64,6 +64,11 @@ func (t *transcript) lockedSummarise(ctx context.Context, epoch string, p *histo
 	case !old.exists, epoch != t.history(old).Epoch, old.totals.Fold.none(), p.ThroughSeq != old.totals.FoldedSeq:
 		return history.ErrPrecondition
 	}
+	sp, err := t.spend()
+	if err != nil {
+		return t.failure(err)
+	}
+	defer sp.end()
 	snap, err := t.mend(old)
 	if err != nil {
 		return t.failure(err)
@@ -73,11 +78,7 @@ func (t *transcript) lockedSummarise(ctx context.Context, epoch string, p *histo
 	}
 	d := t.newDraft(snap)
 	d.summarise(p)
-	if err := t.write(d); err != nil {
-		return t.failure(err)
-	}
-	t.publish(d)
-	return nil
+	return d.finish(sp, false, nil)
 }
 
 // summarise appends the line of a prose. It has the id and the time of the line before,

@@ -112,6 +112,11 @@ func (t *transcript) lockedRewind(ctx context.Context, r history.Rewind) (histor
 	case r.Through < 0 || r.Through > old.last || old.rewound.has(r.Through):
 		return history.Receipt{}, history.ErrNoSuchMessage
 	}
+	sp, err := t.spend()
+	if err != nil {
+		return history.Receipt{}, t.failure(err)
+	}
+	defer sp.end()
 	snap, err := t.mend(old)
 	if err != nil {
 		return history.Receipt{}, t.failure(err)
@@ -120,15 +125,9 @@ func (t *transcript) lockedRewind(ctx context.Context, r history.Rewind) (histor
 	if err := d.rewind(r.Through); err != nil {
 		return history.Receipt{}, t.failure(err)
 	}
-	if r.Before != nil {
-		if err := r.Before(); err != nil {
-			return history.Receipt{}, err
-		}
+	if err := d.finish(sp, true, r.Before); err != nil {
+		return history.Receipt{}, err
 	}
-	if err := t.write(d); err != nil {
-		return history.Receipt{}, t.failure(err)
-	}
-	t.publish(d)
 	return history.Receipt{Epoch: d.snap.totals.Epoch, LastSeq: d.snap.last}, nil
 }
 

@@ -24,16 +24,19 @@ const spoolHead = 8
 // to one goroutine.
 type spool struct {
 	fsys   durable.FS
+	room   func(bytes int64, write func() error) error // lets it write to the file, or not
 	name   string
 	memory int
 	file   durable.File // nil as long as memory is enough
 	made   bool         // the file may be there
 	size   int64        // of the file
 	buf    []byte       // what comes behind it
+	text   int64        // bytes of the messages
 }
 
 func newSpool(fsys durable.FS, memory int) *spool {
-	return &spool{fsys: fsys, name: stagingName + "/" + randomHex(16) + partSuffix, memory: memory}
+	return &spool{fsys: fsys, name: stagingName + "/" + randomHex(16) + partSuffix, memory: memory,
+		room: func(_ int64, write func() error) error { return write() }}
 }
 
 // add appends a message, without the bytes of its attachments.
@@ -42,6 +45,7 @@ func (s *spool) add(m *history.Message) error {
 	s.buf = append(s.buf, make([]byte, spoolHead)...)
 	s.buf = history.AppendMessage(s.buf, m)
 	line := s.buf[at+spoolHead:]
+	s.text += int64(len(line))
 	binary.BigEndian.PutUint32(s.buf[at:], uint32(len(line)))
 	binary.BigEndian.PutUint32(s.buf[at+4:], crc32.Checksum(line, castagnoli))
 	if len(s.buf) < s.memory {
@@ -60,7 +64,11 @@ func (s *spool) spill() error {
 		}
 		s.file = f
 	}
-	if _, err := s.file.WriteAt(s.buf, s.size); err != nil {
+	err := s.room(int64(len(s.buf)), func() error {
+		_, err := s.file.WriteAt(s.buf, s.size)
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("write to a spool: %w", err)
 	}
 	s.size += int64(len(s.buf))

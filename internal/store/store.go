@@ -14,8 +14,6 @@ package store
 import (
 	"container/list"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -25,13 +23,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"historyd/internal/durable"
 	"historyd/internal/history"
+	"historyd/internal/identity"
 )
 
 // Names in the data directory.
@@ -56,6 +54,8 @@ type Options struct {
 	Registerer   prometheus.Registerer // nil means no metrics
 	SegmentBytes int64                 // a segment is left when it is larger; 0 means 16 MiB
 	OpenFiles    int                   // conversations kept open while idle; 0 means 512
+	Quota        Quota                 // of each caller
+	Reserve      int64                 // of the file system that appends and imports leave free, or a sixteenth of it; 0 means none
 }
 
 // A Store is a data directory in use by this process alone. Safe for concurrent use.
@@ -68,6 +68,8 @@ type Store struct {
 	segmentBytes int64
 	openFiles    int
 	spoolMemory  int
+	reserved     int64
+	ledger       *ledger
 	lock         io.Closer
 	reading      sync.WaitGroup // the goroutines that load a transcript or make a catalogue
 
@@ -107,11 +109,11 @@ func Open(o Options) (*Store, error) {
 	if o.FS == nil || o.NewID == nil {
 		return nil, errors.New("store: Options.FS and Options.NewID are required")
 	}
-	if o.SegmentBytes < 0 || o.OpenFiles < 0 {
-		return nil, errors.New("store: Options.SegmentBytes and Options.OpenFiles must not be negative")
+	if o.SegmentBytes < 0 || o.OpenFiles < 0 || o.Reserve < 0 || o.Quota.Bytes < 0 || o.Quota.Conversations < 0 {
+		return nil, errors.New("store: Options.SegmentBytes, OpenFiles, Reserve and Quota must not be negative")
 	}
 	s := &Store{fsys: o.FS, newID: o.NewID, now: o.Now, log: o.Logger, segmentBytes: o.SegmentBytes, openFiles: o.OpenFiles, spoolMemory: spoolMemory,
-		open: map[transcriptKey]*entry{}, idle: list.New(), retired: map[transcriptKey][]*transcript{}, opened: map[transcriptKey]struct{}{},
+		reserved: o.Reserve, open: map[transcriptKey]*entry{}, idle: list.New(), retired: map[transcriptKey][]*transcript{}, opened: map[transcriptKey]struct{}{},
 		failing: map[transcriptKey]struct{}{}, unsure: map[transcriptKey]struct{}{}, left: map[transcriptKey][]leftover{}}
 	if s.now == nil {
 		s.now = time.Now
@@ -125,6 +127,7 @@ func Open(o Options) (*Store, error) {
 	if s.openFiles == 0 {
 		s.openFiles = 512
 	}
+	s.ledger = &ledger{store: s, quota: o.Quota, of: map[identity.Scope]*account{}}
 	s.metrics = newMetrics(o.Registerer, s.countOpen)
 	lock, err := s.fsys.Lock(lockName)
 	if err != nil {
@@ -467,31 +470,4 @@ func (s *Store) countOpen() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return float64(len(s.open))
-}
-
-// classify gives an error of the file system its class.
-func classify(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, history.ErrGone), errors.Is(err, history.ErrFull), errors.Is(err, history.ErrUnavailable),
-		errors.Is(err, history.ErrDamaged), errors.Is(err, history.ErrClosed),
-		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return err
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
-		return fmt.Errorf("%w: %w", history.ErrFull, err)
-	}
-	return fmt.Errorf("%w: %w", history.ErrUnavailable, err)
-}
-
-func randomHex(n int) string {
-	b := make([]byte, n)
-	_, _ = rand.Read(b) // never fails
-	return hex.EncodeToString(b)
-}
-
-// shortName is what a log shows of a conversation: the beginning of its directory's hash.
-func shortName(dir string) string {
-	base := dir[strings.LastIndexByte(dir, '/')+1:]
-	return base[:min(12, len(base))]
 }

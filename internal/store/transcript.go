@@ -32,6 +32,10 @@ type transcript struct {
 	strays  map[string]int64 // sizes of the attachments that no line counts yet, by hash; likewise
 	retired bool             // an import has taken its place: nothing is written to it any more; likewise
 
+	weight    weight // what its files take, once weighed; likewise
+	weighed   bool   // likewise
+	disturbed bool   // files were changed besides what a spending says; likewise
+
 	queueMu sync.Mutex // guards the next two
 	queue   []*pending
 	leading bool

@@ -484,9 +484,11 @@ var ann = func() identity.Scope {
 	return c.Scope()
 }()
 
-// start opens a store with small segments.
+// start opens a store with small segments, and with quotas and a reserve that are never
+// used up.
 func start(fsys *crashfs.FS) (*Store, error) {
-	s, err := Open(Options{FS: fsys, NewID: safeIDs(), SegmentBytes: 1500, OpenFiles: 2})
+	s, err := Open(Options{FS: fsys, NewID: safeIDs(), SegmentBytes: 1500, OpenFiles: 2,
+		Quota: Quota{Bytes: 1 << 40, Conversations: 1 << 20}, Reserve: 1})
 	if err == nil {
 		s.spoolMemory = 300
 	}
