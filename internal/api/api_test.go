@@ -126,6 +126,18 @@ func newHandler(t testing.TB, policy projection.Options, change ...func(*Options
 	return d
 }
 
+// reopen has the store opened anew with other options, before anything is in it.
+func (d *daemon) reopen(o store.Options) {
+	d.t.Helper()
+	must(d.t, d.engine.Close())
+	o.FS, o.Logger = d.disk, slog.New(slog.NewJSONHandler(d.logs, nil))
+	o.NewID = func(string) string { return fmt.Sprintf("01%024d", minted.Add(1)) }
+	s, err := store.Open(o)
+	must(d.t, err)
+	d.t.Cleanup(func() { _ = s.Close() })
+	d.engine.Store = s
+}
+
 // tb is what is needed of a test, also of one of rapid.
 type tb interface {
 	Helper()

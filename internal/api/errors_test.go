@@ -12,6 +12,7 @@ import (
 
 	"historyd/internal/history"
 	"historyd/internal/projection"
+	"historyd/internal/store"
 )
 
 // failWith lets one operation of the engine fail as often as it says; 0 is always.
@@ -64,6 +65,7 @@ func TestEveryCodeIsReached(t *testing.T) {
 		{code: "unavailable", r: post(hello), op: "append", err: history.ErrUnavailable},
 		{code: "unavailable", r: post(hello), op: "append", err: history.ErrClosed},
 		{code: "unavailable", r: post(hello), op: "append", err: context.DeadlineExceeded},
+		{code: "quota_exceeded", r: post(hello), op: "append", err: fmt.Errorf("append: %w", &history.QuotaExceeded{What: "bytes", Limit: 1, Actual: 2})},
 		{code: "disk_full", r: post(hello), op: "append", err: fmt.Errorf("%w: %w", history.ErrFull, syscall.ENOSPC)},
 	} {
 		d.failWith(tt.op, 0, tt.err)
@@ -80,8 +82,7 @@ func TestEveryCodeIsReached(t *testing.T) {
 		reached[tt.code] = true
 	}
 	for _, c := range codes {
-		// There are no quotas yet.
-		if !reached[c.name] && c.name != "quota_exceeded" {
+		if !reached[c.name] {
 			t.Errorf("%s is not reached", c.name)
 		}
 	}
@@ -127,6 +128,39 @@ func TestAFullDiskIsSaidAndPasses(t *testing.T) {
 	if a := d.say("ann", "x", "after"); a.FirstSeq != 3 {
 		t.Errorf("the next append is at %d", a.FirstSeq)
 	}
+}
+
+func TestAQuotaThatIsUsedUpIsSaid(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	d.reopen(store.Options{Quota: store.Quota{Bytes: 6000, Conversations: 2}})
+	d.say("ann", "x", "before")
+	d.say("ann", "y", "before")
+	got := d.post("ann", turns, bodyOf(6000))
+	want(t, got, 507, "quota_exceeded")
+	if p := got.problem(t); p.Field != "quota.bytes" || p.Limit == nil || *p.Limit != 6000 || p.Actual == nil || *p.Actual <= 6000 {
+		t.Errorf("got %s", got.body)
+	}
+	for _, r := range []request{
+		{method: "POST", path: "/v1/conversations/z/turns", body: `{"messages":[{"role":"user","content":"hi"}]}`},
+		{method: "POST", path: "/v1/conversations/z/import?format=openai", body: `[{"role":"user","content":"hi"}]`},
+		{method: "POST", path: "/v1/conversations/x/fork", body: `{"to":"z"}`},
+	} {
+		r.caller = "ann"
+		got := d.send(r)
+		want(t, got, 507, "quota_exceeded")
+		if p := got.problem(t); p.Field != "quota.conversations" || p.Limit == nil || *p.Limit != 2 || p.Actual == nil || *p.Actual != 3 {
+			t.Errorf("%s: %s", r.path, got.body)
+		}
+	}
+	want(t, d.get("ann", replayOfX), 200, "")
+	want(t, d.get("", "/readyz"), 200, "")
+	want(t, d.post("ann", "/v1/conversations/x/rewind", `{"through_seq":1}`), 200, "")
+	d.say("bob", "z", "bob goes on")
+	if text := d.logs.String(); strings.Contains(text, "request failed") || strings.Count(text, "quota is used up") != 1 {
+		t.Errorf("the log has %s", text)
+	}
+	want(t, d.send(request{method: "DELETE", path: "/v1/conversations/y", caller: "ann"}), 204, "")
+	d.say("ann", "z", "after")
 }
 
 type panics struct{ value any }

@@ -130,7 +130,7 @@ func (x *exchange) fail(r *http.Request, err error) {
 
 // tell logs what an operator has to know of.
 func (x *exchange) tell(r *http.Request, p *problem, err error) {
-	if p.status() < 500 {
+	if p.status() < 500 || p.code == "quota_exceeded" { // the store tells that once
 		return
 	}
 	x.server.log.LogAttrs(r.Context(), slog.LevelError, "request failed",

@@ -45,7 +45,7 @@ var codes = []code{
 	{"damaged_transcript", 500, "The conversation cannot be read", "run historyd check; the log tells more under this request_id"},
 	{"unavailable", 503, "Storage is not available", "try again after Retry-After with the same Idempotency-Key"},
 	{"disk_full", 507, "The disk is full", "free space, then try again with the same Idempotency-Key"},
-	{"quota_exceeded", 507, "The quota is used up", "clear conversations, or ask for more"},
+	{"quota_exceeded", 507, "The quota is used up", "nothing was done: clear conversations, then try again"},
 }
 
 var codeByName = func() map[string]*code {
@@ -149,6 +149,7 @@ func problemOf(err error) *problem {
 	var large *wire.TooLarge
 	var faults *history.Faults
 	var unread *wire.Unreadable
+	var full *history.QuotaExceeded
 	switch {
 	case errors.As(err, &p):
 	case errors.As(err, &unread) && !unread.Alone:
@@ -159,6 +160,8 @@ func problemOf(err error) *problem {
 		p = &problem{code: "message_too_large", field: large.Path, limit: &large.Limit, actual: &large.Actual}
 	case errors.As(err, &faults):
 		p = problemOfFaults(faults)
+	case errors.As(err, &full):
+		p = &problem{code: "quota_exceeded", field: "quota." + full.What, limit: &full.Limit, actual: &full.Actual}
 	default:
 		p = newProblem("internal")
 		for _, c := range classes {

@@ -63,6 +63,7 @@ func (m *metrics) rewound(err error) { m.rewinds.WithLabelValues(result(history.
 // looked into.
 func result(r history.Receipt, err error) string {
 	var faults *history.Faults
+	var full *history.QuotaExceeded
 	is := func(class error) bool { return errors.Is(err, class) }
 	switch {
 	case err == nil && r.Replayed:
@@ -71,7 +72,7 @@ func result(r history.Receipt, err error) string {
 		return "ok"
 	case is(context.Canceled), is(context.DeadlineExceeded):
 		return "canceled"
-	case errors.As(err, &faults), is(errUnread), is(history.ErrPrecondition), is(history.ErrNotEmpty), is(history.ErrKeyMismatch), is(history.ErrBusy),
+	case errors.As(err, &faults), errors.As(err, &full), is(errUnread), is(history.ErrPrecondition), is(history.ErrNotEmpty), is(history.ErrKeyMismatch), is(history.ErrBusy),
 		is(history.ErrNotFound), is(history.ErrNoAttachment), is(history.ErrNoSuchMessage):
 		return "refused"
 	case is(history.ErrClosed):
