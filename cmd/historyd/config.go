@@ -89,6 +89,15 @@ type Config struct {
 		PerCallerRate float64 `mapstructure:"per_caller_rate"`
 	} `mapstructure:"limits"`
 
+	// Quota bounds what the conversations of one caller take; 0 is no bound.
+	// What would pass it is refused; reads, rewinds and clears are not.
+	Quota struct {
+		// Bytes are those of all files of the conversations, attachments
+		// included. The search index doesn't count.
+		Bytes         Size `mapstructure:"bytes"`
+		Conversations int  `mapstructure:"conversations"`
+	} `mapstructure:"quota"`
+
 	Store struct {
 		// Segment is the size after which a conversation goes on in a new file.
 		Segment Size `mapstructure:"segment"`
@@ -98,6 +107,10 @@ type Config struct {
 		// OpenFiles is how many conversations are kept open while idle, with up
 		// to three files each.
 		OpenFiles int `mapstructure:"open_files"`
+		// Reserve is how much of the file system appends and imports leave
+		// free, so that clears, rewinds and tokens find room on a full disk. It
+		// is a sixteenth of the file system at the most; 0 is none.
+		Reserve Size `mapstructure:"reserve"`
 	} `mapstructure:"store"`
 
 	// Projection says what is kept of what callers send.
@@ -226,6 +239,7 @@ func Default() Config {
 	c.Store.Segment = 16 << 20
 	c.Store.Cache = 64 << 20
 	c.Store.OpenFiles = 512
+	c.Store.Reserve = 16 << 20
 	c.Projection.MaxToolResultChars = 4000
 	c.Projection.UnknownTools = "redact"
 	c.Projection.Withhold = []Withhold{

@@ -139,7 +139,8 @@ func other(t *testing.T, k key, defaults *Config) (text string, value any) {
 		if k.path == "limits.body" {
 			return "16MiB", Size(16 << 20)
 		}
-		return (v / 2).String(), max(v/2, 8<<10)
+		v = max(v/2, 8<<10)
+		return v.String(), v
 	case Duration:
 		return (v / 2).String(), v / 2
 	case int:

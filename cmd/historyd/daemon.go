@@ -150,6 +150,8 @@ func (d *daemon) openStore(reg prometheus.Registerer) (err error) {
 		Registerer:   reg,
 		SegmentBytes: int64(d.settings.Store.Segment),
 		OpenFiles:    d.settings.Store.OpenFiles,
+		Quota:        store.Quota{Bytes: int64(d.settings.Quota.Bytes), Conversations: int64(d.settings.Quota.Conversations)},
+		Reserve:      int64(d.settings.Store.Reserve),
 	})
 	if errors.Is(err, durable.ErrLocked) {
 		return fmt.Errorf("another historyd is serving %s: one daemon a data directory", d.settings.DataDir)
