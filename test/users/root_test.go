@@ -58,6 +58,9 @@ func TestWhatRootDoesIsTheOwners(t *testing.T) {
 	if got := h.run(0, "check", h.data); !strings.HasPrefix(got, "sound") {
 		t.Errorf("check by root while the daemon runs: %s", got)
 	}
+	if got := h.run(0, "stats", h.data); !strings.Contains(got, "0 callers with conversations") {
+		t.Errorf("stats by root while the daemon runs: %s", got)
+	}
 	h.run(0, "export", "--data-dir", h.data, "--socket", h.socket, "--token-file", h.file("t", first), "--all", "-o", filepath.Join(h.root, "backup")+"/")
 	mustBeAllOf(t, h.data, owner)
 }
@@ -106,6 +109,7 @@ func TestOnlyRootBecomesTheOwner(t *testing.T) {
 		{"token", "create", "--data-dir", h.data, "--kind", "mesh", "--id", "eve"},
 		{"token", "list", "--data-dir", h.data},
 		{"check", h.data},
+		{"stats", h.data},
 	} {
 		got := h.refused(eve, args...)
 		if !strings.Contains(got, "uid "+strconv.Itoa(owner)) {
