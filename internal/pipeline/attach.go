@@ -3,22 +3,28 @@ package pipeline
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"historyd/internal/history"
 )
 
-// A naming is where an attachment is named first.
+// maxNamed is how many attachments a document may name without their bytes, and be told
+// which of them are missing.
+const maxNamed = 100_000
+
+// A naming is where an attachment is named first, of which there are no bytes so far.
 type naming struct {
-	order        int // among all
+	order        int32 // among all
+	block, inner int32 // inner is -1 outside of results
+	said         bool  // it is named outside of results, too
 	message      int64
-	block, inner int  // inner is -1 outside of results
-	said         bool // it is named outside of results, too
-	there        bool // its bytes came with a message, or as an attachment
+	kind         string // the media type that is said first
 }
 
 func (n *naming) path() string {
@@ -31,27 +37,65 @@ func (n *naming) path() string {
 
 // name notes the attachments that a kept message names.
 func (in *intake) name(m *history.Message, index int64) {
-	note := func(b *history.Block, block, inner int) {
-		if !b.Media() || b.Attachment == "" {
+	for i := range m.Content {
+		in.nameBlock(&m.Content[i], index, i, -1)
+		for j := range m.Content[i].Content {
+			in.nameBlock(&m.Content[i].Content[j], index, i, j)
+		}
+	}
+}
+
+func (in *intake) nameBlock(b *history.Block, message int64, block, inner int) {
+	hash, ok := history.AttachmentSum(b.Attachment)
+	if !b.Media() || !ok {
+		return // a name that is none its reader has told
+	}
+	if _, there := in.there[mark(hash[:])]; there {
+		return
+	}
+	if b.Data != nil {
+		in.brought(hash)
+		return
+	}
+	n, again := in.named[hash]
+	if !again {
+		if in.namings == maxNamed {
+			in.faults.Add("messages", history.CodeInvalidMessage, -1, "the document names over %d attachments whose bytes do not come with the messages: split it", maxNamed)
+		}
+		if in.namings++; in.namings > maxNamed {
 			return
 		}
-		hash, ok := history.AttachmentSum(b.Attachment)
-		if !ok {
-			return // its reader has told
-		}
-		n := in.named[hash]
-		if n == nil {
-			n = &naming{order: len(in.named), message: index, block: block, inner: inner}
-			in.named[hash] = n
-		}
-		n.said, n.there = n.said || inner < 0, n.there || b.Data != nil
+		n = naming{order: int32(in.namings), message: message, block: int32(block), inner: int32(inner)}
 	}
-	for i := range m.Content {
-		note(&m.Content[i], i, -1)
-		for j := range m.Content[i].Content {
-			note(&m.Content[i].Content[j], i, j)
-		}
+	n.said = n.said || inner < 0
+	if n.kind == "" {
+		n.kind = in.kinds.of(b.MediaType)
 	}
+	in.named[hash] = n
+}
+
+// brought notes that the bytes of an attachment are there.
+func (in *intake) brought(hash [sha256.Size]byte) {
+	in.there[mark(hash[:])] = struct{}{}
+	delete(in.named, hash)
+}
+
+// kinds are media types, each held once however many attachments are of it. One that is
+// longer than any that is in use, or one too many, is not held at all.
+type kinds map[string]string
+
+const (
+	maxKind  = 256
+	maxKinds = 1000
+)
+
+func (k kinds) of(mediaType string) string {
+	kind, known := k[mediaType]
+	if !known && len(mediaType) <= maxKind && len(k) < maxKinds {
+		kind = strings.Clone(mediaType)
+		k[kind] = kind
+	}
+	return kind
 }
 
 // attachments yields those that kept messages name and did not bring, or ends with
@@ -82,11 +126,12 @@ func (in *intake) bring(ctx context.Context, hand func(history.Attachment) bool)
 			return err
 		}
 		hash, _ := history.AttachmentSum(a.Name)
-		n := in.named[hash]
-		if n == nil || n.there {
+		n, wanted := in.named[hash]
+		if !wanted {
 			continue
 		}
-		n.there = true
+		in.brought(hash)
+		a.MediaType = cmp.Or(a.MediaType, n.kind)
 		if !n.said && in.keeper.Repeats(&a) {
 			in.faults.Add(n.path(), history.CodeInvalidMessage, -1, "the attachment repeats a value that is withheld: write its bytes into the message as data, and the block is left out")
 		} else if !hand(a) {
@@ -101,11 +146,8 @@ func (in *intake) bring(ctx context.Context, hand func(history.Attachment) bool)
 
 // miss notes as faults the attachments of which there are no bytes.
 func (in *intake) miss() error {
-	var missing []*naming
+	var missing []naming
 	for hash, n := range in.named {
-		if n.there {
-			continue
-		}
 		held, err := in.holds(history.AttachmentScheme + hex.EncodeToString(hash[:]))
 		if err != nil {
 			return err
@@ -114,9 +156,9 @@ func (in *intake) miss() error {
 			missing = append(missing, n)
 		}
 	}
-	slices.SortFunc(missing, func(a, b *naming) int { return cmp.Compare(a.order, b.order) })
-	for _, n := range missing {
-		in.faults.Add(n.path(), history.CodeInvalidMessage, -1, "neither the document nor the conversation holds an attachment of this name")
+	slices.SortFunc(missing, func(a, b naming) int { return cmp.Compare(a.order, b.order) })
+	for i := range missing {
+		in.faults.Add(missing[i].path(), history.CodeInvalidMessage, -1, "neither the document nor the conversation holds an attachment of this name")
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func (p *Pipeline) Export(ctx context.Context, c Conversation) (*Export, error) 
 // are damaged.
 func (e *Export) Scan(ctx context.Context) error {
 	e.named = nil
-	known := map[string]*Attached{}
+	known, types := map[string]*Attached{}, kinds{}
 	for r, err := range e.Records(ctx) {
 		if err != nil {
 			return err
@@ -74,7 +74,7 @@ func (e *Export) Scan(ctx context.Context) error {
 				known[a.Name], e.named = a, append(e.named, a)
 			}
 			if a.MediaType == "" {
-				a.MediaType = b.MediaType
+				a.MediaType = types.of(b.MediaType)
 			}
 		})
 	}
@@ -84,7 +84,7 @@ func (e *Export) Scan(ctx context.Context) error {
 			return err
 		}
 		if a.MediaType == "" {
-			a.MediaType = got.MediaType
+			a.MediaType = types.of(got.MediaType)
 		}
 	}
 	return nil

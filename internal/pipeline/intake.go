@@ -59,7 +59,10 @@ type intake struct {
 	alike   map[mark]int64 // messages without an id, by content
 	handed  int64
 	skipped map[int64]Skipped // those to be skipped, by position among those handed on
-	named   map[[sha256.Size]byte]*naming
+	there   map[mark]struct{} // attachments whose bytes have come
+	named   map[[sha256.Size]byte]naming
+	namings int
+	kinds   kinds
 	tally   tally
 	told    importNote
 }
@@ -72,7 +75,9 @@ func newIntake(d Document, policy *projection.Policy, most int64) *intake {
 		print:   newFingerprint("import " + string(d.Mode)),
 		alike:   map[mark]int64{},
 		skipped: map[int64]Skipped{},
-		named:   map[[sha256.Size]byte]*naming{},
+		there:   map[mark]struct{}{},
+		named:   map[[sha256.Size]byte]naming{},
+		kinds:   kinds{},
 	}
 	in.checker = projection.NewChecker(d.Repair, &in.faults)
 	return in

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -393,4 +394,23 @@ func TestBytesCountAttachmentsOfFailedAppendsWhenTheyAreNamed(t *testing.T) {
 		}
 	}
 	_ = s.Close()
+}
+
+// Types of attachments that come behind the messages are held once each, and not all.
+func TestTypesOfAttachmentsTakeLittleMemory(t *testing.T) {
+	s := mustOpen(t, crashfs.New())
+	defer s.Close()
+	in := s.Log(ann, "a").(*log).newIntake(history.Import{})
+	for i := range 3 * maxTypes {
+		name := history.AttachmentName([]byte(fmt.Sprint(i)))
+		in.name(&history.Block{Type: history.ImageBlock, MediaType: fmt.Sprint("image/", i), Attachment: name})
+		in.name(&history.Block{Type: history.ImageBlock, MediaType: "image/png", Attachment: name}) // it has one
+	}
+	in.name(&history.Block{Type: history.ImageBlock, MediaType: strings.Repeat("x", maxMediaType+1), Attachment: history.AttachmentName([]byte("long"))})
+	if len(in.named) != 3*maxTypes+1 || len(in.types) != maxTypes {
+		t.Errorf("%d names of %d types are held", len(in.named), len(in.types))
+	}
+	if sum, _ := history.AttachmentSum(history.AttachmentName([]byte("7"))); in.named[sum] != "image/7" {
+		t.Errorf("the type is %q", in.named[sum])
+	}
 }

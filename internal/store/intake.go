@@ -2,9 +2,11 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json/jsontext"
 	"fmt"
 	"path"
+	"strings"
 	"time"
 
 	"historyd/internal/durable"
@@ -24,10 +26,11 @@ type intake struct {
 	made  bool   // dir may be there
 	begun bool   // a build has used dir
 
-	brought map[string]int64  // sizes of the attachments in dir, by hash
-	bytes   int64             // of them
-	old     weight            // of what is there, as last seen
-	named   map[string]string // types of those that a message names without bringing them, by name
+	brought map[string]int64             // sizes of the attachments in dir, by hash
+	bytes   int64                        // of them
+	old     weight                       // of what is there, as last seen
+	named   map[[sha256.Size]byte]string // types of those that a message names without bringing them
+	types   map[string]string            // those in named, each once
 
 	created     time.Time
 	fingerprint [32]byte
@@ -36,7 +39,7 @@ type intake struct {
 
 func (l *log) newIntake(imp history.Import) *intake {
 	in := &intake{Import: imp, store: l.store, key: l.key, spool: newSpool(l.store.fsys, l.store.spoolMemory), note: stagingName + "/" + randomHex(16),
-		brought: map[string]int64{}, named: map[string]string{}}
+		brought: map[string]int64{}, named: map[[sha256.Size]byte]string{}, types: map[string]string{}}
 	in.spool.room = l.store.withRoom
 	in.dir = path.Dir(l.store.dirOf(l.key)) + "/" + stagingPrefix + path.Base(in.note)
 	return in
@@ -90,9 +93,7 @@ func (in *intake) message(m *history.Message) error {
 		case b.Data != nil:
 			err = in.bring(b.MediaType, b.Data)
 		case in.Attachments != nil:
-			if _, known := in.named[b.Attachment]; !known {
-				in.named[b.Attachment] = b.MediaType
-			}
+			in.name(b)
 		}
 	})
 	if err != nil {
@@ -106,8 +107,25 @@ func (in *intake) message(m *history.Message) error {
 	return err
 }
 
+// maxTypes is how many types are held of attachments that come behind the messages.
+const maxTypes = 1000
+
+// name notes an attachment whose bytes may come behind the messages.
+func (in *intake) name(b *history.Block) {
+	sum, ok := history.AttachmentSum(b.Attachment)
+	if _, known := in.named[sum]; known || !ok {
+		return
+	}
+	mediaType, known := in.types[b.MediaType]
+	if !known && len(b.MediaType) <= maxMediaType && len(in.types) < maxTypes {
+		mediaType = strings.Clone(b.MediaType)
+		in.types[mediaType] = mediaType
+	}
+	in.named[sum] = mediaType
+}
+
 func (in *intake) attachment(a history.Attachment) error {
-	mediaType, named := in.named[history.AttachmentName(a.Data)]
+	mediaType, named := in.named[sha256.Sum256(a.Data)]
 	if !named {
 		return nil
 	}

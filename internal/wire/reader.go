@@ -122,7 +122,7 @@ func (d *Reader) Messages() iter.Seq2[history.Message, error] {
 var errStopped = errors.New("stopped")
 
 // Attachments yields the attachments of a tar, each verified against its name, once
-// Messages has ended. Other documents have none. It ends with *Unreadable when one of
+// Messages has ended, without a type: the messages have it. Other documents have none. It ends with *Unreadable when one of
 // them could not be read, or some of the document.
 func (d *Reader) Attachments() iter.Seq2[history.Attachment, error] {
 	return func(yield func(history.Attachment, error) bool) {
@@ -163,7 +163,6 @@ func (d *Reader) yield(v strictjson.Value, i int, yield func(history.Message, er
 	}
 	for j := range msgs {
 		msgs[j].Seq = int64(i)
-		d.tar.name(&msgs[j])
 		if !yield(msgs[j], nil) {
 			return errStopped
 		}

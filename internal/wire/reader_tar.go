@@ -31,7 +31,6 @@ type archive struct {
 	whole *source
 	tar   *tar.Reader
 	tail  tail
-	types map[[sha256.Size]byte]string   // of attachments, as the messages say
 	met   map[[sha256.Size]byte]struct{} // attachments so far
 }
 
@@ -53,7 +52,7 @@ func (t *tail) Read(p []byte) (int, error) {
 
 // openTar goes to the document of an archive, and makes it what the reader reads.
 func (d *Reader) openTar() error {
-	a := &archive{whole: d.src, types: map[[sha256.Size]byte]string{}, met: map[[sha256.Size]byte]struct{}{}}
+	a := &archive{whole: d.src, met: map[[sha256.Size]byte]struct{}{}}
 	a.tail.r = d.src
 	a.tar = tar.NewReader(&a.tail)
 	d.src.lookAhead(2)
@@ -103,21 +102,6 @@ func (a *archive) failure(err error) error {
 	return &strictjson.SyntaxError{Offset: a.whole.given, Reason: "not a valid tar archive"}
 }
 
-// name notes of what type the attachments are that a message names. a may be nil.
-func (a *archive) name(m *history.Message) {
-	if a == nil {
-		return
-	}
-	m.MediaBlocks(func(b *history.Block) {
-		if b.Data != nil || b.MediaType == "" || len(a.types) >= maxAttachment {
-			return
-		}
-		if hash, ok := history.AttachmentSum(b.Attachment); ok && a.types[hash] == "" {
-			a.types[hash] = strings.Clone(b.MediaType)
-		}
-	})
-}
-
 // readAttachments reads what stands behind the document in an archive, to its end.
 func (d *Reader) readAttachments(yield func(history.Attachment, error) bool) error {
 	a := d.tar
@@ -150,7 +134,7 @@ func (d *Reader) readAttachments(yield func(history.Attachment, error) bool) err
 			d.archiveFault(a, path, "is not what its name says: the name is the SHA-256 of the content")
 			continue
 		}
-		found := history.Attachment{Name: history.AttachmentName(data.Bytes()), MediaType: a.types[hash], Data: data.Bytes()}
+		found := history.Attachment{Name: history.AttachmentName(data.Bytes()), Data: data.Bytes()}
 		if !yield(found, nil) {
 			return errStopped
 		}
