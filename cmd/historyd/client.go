@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode"
 
@@ -128,6 +130,9 @@ func (c *client) do(ctx context.Context, method, path, contentType string, body 
 		if errors.As(err, &u) && u.Op == "Get" {
 			err = u.Err
 		}
+		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("call the daemon at %s: %w; is it running? --url or --socket name another address", c.base, err)
+		}
 		return nil, fmt.Errorf("call the daemon at %s: %w", c.base, err)
 	}
 	if res.StatusCode >= 300 {
@@ -209,6 +214,25 @@ func again(ctx context.Context, err error, tries int) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// A caller is whom the daemon takes the token for.
+type caller struct {
+	Kind            string `json:"kind"`
+	ID              string `json:"id"`
+	PermissionScope string `json:"permission_scope"`
+}
+
+func (c *client) whoami(ctx context.Context) (who caller, err error) {
+	res, err := c.do(ctx, http.MethodGet, "/v1/whoami", "", nil, 0)
+	if err != nil {
+		return who, err
+	}
+	defer res.Body.Close()
+	if err := json.UnmarshalRead(res.Body, &who); err != nil {
+		return who, fmt.Errorf("ask the daemon who the caller is: %w", err)
+	}
+	return who, nil
 }
 
 // conversations lists the names of all the caller's conversations.

@@ -206,7 +206,10 @@ func (p *passing) Write(b []byte) (int, error) {
 const manifestName = ".historyd-export.json"
 
 type manifest struct {
-	Files map[string]exportedFile `json:"files"`
+	// Caller is whose conversations they are, so that those of another caller don't
+	// take the place of files of the same name.
+	Caller *caller                 `json:"caller,omitzero"`
+	Files  map[string]exportedFile `json:"files"`
 }
 
 type exportedFile struct {
@@ -229,6 +232,15 @@ func (x *exporting) toDirectory(ctx context.Context, dir string, names []string)
 	if known.Files == nil {
 		known.Files = map[string]exportedFile{}
 	}
+	who, err := x.client.whoami(ctx)
+	if err != nil {
+		return err
+	}
+	if known.Caller != nil && *known.Caller != who {
+		return fmt.Errorf("%s holds conversations of the %s %q: choose another directory for those of the %s %q",
+			dir, known.Caller.Kind, known.Caller.ID, who.Kind, who.ID)
+	}
+	known.Caller = &who
 	save := func() error {
 		return writeWhole(filepath.Join(dir, manifestName), func(w io.Writer) error {
 			return json.MarshalWrite(w, known, json.Deterministic(true), jsontext.WithIndent("  "))

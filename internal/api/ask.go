@@ -86,7 +86,7 @@ func isFull(mode string) (bool, error) {
 // not be given again.
 func (want *ask) read(v strictjson.Value, given params) error {
 	if v.Kind() != '{' {
-		return badAsk("", v, "the body is an object")
+		return badAsk("", v, "the body must be an object, such as {}")
 	}
 	tools := strictjson.Value{}
 	for name, m := range v.Members() {

@@ -115,7 +115,7 @@ type branch struct {
 
 func (b *branch) read(v strictjson.Value) error {
 	if v.Kind() != '{' {
-		return badAsk("", v, "the body is an object")
+		return badAsk("", v, "the body must be an object, such as {}")
 	}
 	for name, m := range v.Members() {
 		if !slices.Contains(b.members, name) {

@@ -23,7 +23,7 @@ type code struct {
 var codes = []code{
 	{"invalid_json", 400, "The body is not acceptable JSON", "send one JSON value in UTF-8, no name twice in an object"},
 	{"invalid_message", 400, "A message is not right", "see field and errors"},
-	{"invalid_parameter", 400, "A parameter or header is not right", "see field"},
+	{"invalid_parameter", 400, "A parameter, header or member of the body is not right", "see field"},
 	{"invalid_conversation", 400, "The conversation has no acceptable name", "a name is 1 to 128 of the characters A-Z a-z 0-9 . _ ~ - and does not begin with a dot"},
 	{"token_in_url", 400, "A token is in the URL", "send it as Authorization: Bearer, and revoke the one that was in the URL"},
 	{"unauthenticated", 401, "Not authenticated", "send a valid token as Authorization: Bearer"},
@@ -32,7 +32,7 @@ var codes = []code{
 	{"not_found", 404, "Not found", "there is nothing here for this caller"},
 	{"method_not_allowed", 405, "The method is not allowed here", "see Allow"},
 	{"unsupported_format", 406, "The format or mode is not supported", "see the formats that the route knows"},
-	{"conversation_not_empty", 409, "The conversation has messages already", "use mode=append or mode=replace, or another conversation"},
+	{"conversation_not_empty", 409, "The conversation has messages already", "choose another conversation; an import can also add to it (mode=append) or take its place (mode=replace)"},
 	{"conflict", 409, "The conversation was cleared meanwhile", "read it again, then decide"},
 	{"precondition_failed", 412, "The conversation has moved on", "read it again, then send with its new ETag"},
 	{"body_too_large", 413, "The body is too large", "send less at a time"},

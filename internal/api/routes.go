@@ -84,7 +84,9 @@ func (s *server) unrouted(w http.ResponseWriter, r *http.Request) {
 		x.fail(r, newProblem("not_found"))
 		return
 	}
+	listed := strings.Join(allow, ", ")
 	p := newProblem("method_not_allowed")
-	p.header = map[string]string{"Allow": strings.Join(allow, ", ")}
+	p.detail = "this route knows " + listed
+	p.header = map[string]string{"Allow": listed}
 	x.fail(r, p)
 }

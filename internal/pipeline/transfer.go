@@ -131,11 +131,14 @@ func (p *Pipeline) load(ctx context.Context, c Conversation, d Document) (Import
 	told := in.told
 	if receipt.Replayed {
 		n, err := readNote(receipt.Note)
-		if err != nil || n.Import == nil {
+		if err != nil {
 			p.log.ErrorContext(ctx, "note of a replayed import not readable", "error", err)
-			n.Import = &importNote{}
 		}
-		told = *n.Import
+		told = importNote{}
+		// An import that changed nothing left no note.
+		if n.Import != nil {
+			told = *n.Import
+		}
 	} else {
 		p.metrics.stored("import", &in.tally)
 		told.SkippedTotal = receipt.Skipped

@@ -247,7 +247,7 @@ func (r *reader) count() int { return len(r.faults.List) + r.faults.More }
 // were there; nil when it is no object.
 func (r *reader) members(v strictjson.Value, what string, known []string, set func(string, strictjson.Value)) map[string]bool {
 	if v.Kind() != '{' {
-		r.fault(v, "", "the %s is an object", what)
+		r.fault(v, "", "the %s must be an object with %s", what, strings.Join(known, ", "))
 		return nil
 	}
 	there := map[string]bool{}
@@ -257,7 +257,7 @@ func (r *reader) members(v strictjson.Value, what string, known []string, set fu
 			there[name] = true
 			set(name, m)
 		case !r.variant(name, m, "", known):
-			r.fault(m, "", "unknown member of the %s", what)
+			r.fault(m, "", "unknown member of the %s; it has %s", what, strings.Join(known, ", "))
 		}
 	}
 	return there

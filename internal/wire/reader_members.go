@@ -204,9 +204,11 @@ func (d *Reader) missing() {
 		}
 		return
 	}
-	for _, name := range []string{"version", "type", "messages"} {
-		if !d.there[name] {
-			d.fault(at, name, "is missing")
+	for _, member := range []struct{ name, want string }{
+		{"version", "1"}, {"type", `"historyd.history"`}, {"messages", "a list of messages"},
+	} {
+		if !d.there[member.name] {
+			d.fault(at, member.name, "is missing: %s", member.want)
 		}
 	}
 }
