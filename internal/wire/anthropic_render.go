@@ -115,6 +115,7 @@ func (r *anthropicRender) plan() {
 			continue
 		}
 		thinks := m.Role == history.Assistant && r.keepsThinking(m)
+		r.report.WithheldSignatures += signaturesBeside(m)
 		from := len(r.pieces)
 		for j := range m.Content {
 			if p := r.piece(m, &m.Content[j], thinks); p.kind != gone {
@@ -154,6 +155,7 @@ func (r *anthropicRender) keepsThinking(m *history.Message) bool {
 
 // piece decides what a block becomes.
 func (r *anthropicRender) piece(m *history.Message, b *history.Block, thinks bool) piece {
+	r.report.WithheldSignatures += signatures(b)
 	switch b.Type {
 	case history.TextBlock:
 		return piece{kind: textPiece, b: b, text: clean(b.Text, r.report)}
@@ -163,9 +165,6 @@ func (r *anthropicRender) piece(m *history.Message, b *history.Block, thinks boo
 		}
 		return piece{}
 	case history.ToolCall:
-		if b.Signature != "" {
-			r.report.WithheldSignatures++
-		}
 		return piece{kind: callPiece, b: b}
 	case history.ToolResult:
 		return piece{kind: resultPiece, b: b}

@@ -159,6 +159,7 @@ func (w *geminiRender) text(s string) {
 func (w *geminiRender) step(st *step) {
 	var calls []geminiShown
 	if m := st.message; m != nil && m.Role != history.System {
+		w.report.WithheldSignatures += signaturesBeside(m)
 		before, length := w.role, len(w.o.dst)
 		role := "user"
 		if m.Role == history.Assistant {
@@ -234,6 +235,7 @@ func (w *geminiRender) block(m *history.Message, b *history.Block, role string) 
 	case history.ImageBlock, history.DocumentBlock, history.AudioBlock:
 		if !w.media[b] {
 			w.report.DroppedMedia++
+			w.report.WithheldSignatures += signatures(b)
 			w.begin(role)
 			w.text(placeholder(b))
 			return
@@ -348,6 +350,9 @@ func (w *geminiRender) call(m *history.Message, at int, first bool) geminiShown 
 	w.o.text("name", c.name)
 	w.o.raw("args", argumentsObject(b, &w.report))
 	w.o.close()
+	if signedElsewhere(b) {
+		w.report.WithheldSignatures++
+	}
 	signature := w.signature(m, b.Signature)
 	if signature == "" && first && w.signed {
 		// Every step gets it, also those before the current turn, which nobody checks:

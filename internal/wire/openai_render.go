@@ -119,6 +119,9 @@ func (w *openAIRender) said(m *history.Message) {
 		w.report.DroppedEmpty++
 		return
 	}
+	for i := range m.Content {
+		w.report.WithheldSignatures += signatures(&m.Content[i])
+	}
 	w.begin(openAIRoleOf(m))
 	if len(m.Content) == 1 && m.Content[0].Type == history.TextBlock {
 		w.contentText(m.Content[0].Text)
@@ -139,6 +142,7 @@ func (w *openAIRender) said(m *history.Message) {
 func (w *openAIRender) assistant(m *history.Message) {
 	calls, saying, texts := w.weigh(m)
 	if calls == 0 && saying == 0 {
+		w.report.WithheldSignatures += signaturesBeside(m)
 		w.report.DroppedEmpty++
 		return
 	}
@@ -175,7 +179,11 @@ func (w *openAIRender) assistant(m *history.Message) {
 // weigh counts the calls of an answer, the parts that it says, and those that are texts.
 func (w *openAIRender) weigh(m *history.Message) (calls, saying, texts int) {
 	for i := range m.Content {
-		switch b := &m.Content[i]; b.Type {
+		b := &m.Content[i]
+		if b.Type != history.ToolCall {
+			w.report.WithheldSignatures += signatures(b)
+		}
+		switch b.Type {
 		case history.ToolCall:
 			calls++
 		case history.TextBlock:
@@ -269,17 +277,10 @@ func (w *openAIRender) call(m *history.Message, i int) {
 	w.text(members[0], w.names.name(b.Name))
 	w.text(members[1], clean(b.ArgumentString(), &w.report))
 	w.close()
-	if b.Extra != nil {
-		if v := memberNamed(b.Extra, "extra_content"); v.Kind() == '{' {
-			if w.foreign(m) {
-				w.raw("extra_content", v.Raw)
-			} else {
-				w.report.WithheldSignatures++
-			}
-		}
-	}
-	if b.Signature != "" {
-		w.report.WithheldSignatures++
+	w.report.WithheldSignatures += signatures(b)
+	if signedElsewhere(b) && w.foreign(m) {
+		w.raw("extra_content", memberNamed(b.Extra, "extra_content").Raw)
+		w.report.WithheldSignatures--
 	}
 	w.close()
 }
@@ -303,17 +304,13 @@ func (w *openAIRender) vendor(m *history.Message, calls bool) {
 			w.text(name, thoughts[k])
 		}
 	}
-	if m.Extra == nil || !some && !calls {
+	if !w.foreign(m) || !some && !calls {
+		w.report.WithheldSignatures += signaturesBeside(m)
 		return
 	}
-	for _, name := range []string{"reasoning_details", "extra_content"} {
-		v := memberNamed(m.Extra, name)
-		switch {
-		case v.Kind() != '[' && v.Kind() != '{':
-		case w.foreign(m):
+	for _, name := range signedMembers {
+		if v := memberNamed(m.Extra, name); v.Kind() == '[' || v.Kind() == '{' {
 			w.raw(name, v.Raw)
-		default:
-			w.report.WithheldSignatures++
 		}
 	}
 }

@@ -1,6 +1,10 @@
 package wire
 
-import "strconv"
+import (
+	"strconv"
+
+	"historyd/internal/history"
+)
 
 // A Report counts, by kind, what a render changed so that the provider accepts it.
 type Report struct {
@@ -41,4 +45,46 @@ func (r *Report) AppendMembers(dst []byte) []byte {
 		}
 	}
 	return dst
+}
+
+// signedMembers are what a vendor of Chat Completions wants back with an answer, signatures among it.
+var signedMembers = []string{"reasoning_details", "extra_content"}
+
+// signaturesBeside counts the signatures that an answer bears beside its blocks.
+func signaturesBeside(m *history.Message) (n int64) {
+	if m.Role != history.Assistant || m.Extra == nil {
+		return 0
+	}
+	for _, name := range signedMembers {
+		if k := memberNamed(m.Extra, name).Kind(); k == '[' || k == '{' {
+			n++
+		}
+	}
+	return n
+}
+
+// signatures counts those of a block in whichever format it came, so that each format tells
+// the same of what it has no place for. Thinking, and what only its provider knows, is
+// withheld with its signature and counted as that.
+func signatures(b *history.Block) (n int64) {
+	switch b.Type {
+	case history.ThinkingBlock, history.OpaqueBlock, history.ToolResult:
+	case history.ToolCall:
+		if b.Signature != "" {
+			n++
+		}
+		if signedElsewhere(b) {
+			n++
+		}
+	default:
+		if b.Extra != nil && textOf(b.Extra, "thoughtSignature") != "" && !isTrue(b.Extra, "thought") {
+			n++
+		}
+	}
+	return n
+}
+
+// signedElsewhere reports whether a call has the signature that a vendor of Chat Completions gives it.
+func signedElsewhere(b *history.Block) bool {
+	return b.Type == history.ToolCall && b.Extra != nil && memberNamed(b.Extra, "extra_content").Kind() == '{'
 }

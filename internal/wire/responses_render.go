@@ -134,6 +134,10 @@ func (r *responsesRender) said(m *history.Message, results []history.Message) {
 		r.forget()
 	}
 	r.parting.spoke(m)
+	r.report.WithheldSignatures += signaturesBeside(m)
+	for i := range m.Content {
+		r.report.WithheldSignatures += signatures(&m.Content[i])
+	}
 	for i := 0; i < len(m.Content); i++ {
 		b := &m.Content[i]
 		if b.Type != history.ThinkingBlock {
