@@ -71,6 +71,7 @@ vuln: ## look for known vulnerabilities that the code reaches, without a network
 sdk: ## let the clients that the providers publish read and write replays, or say why not
 	@bash scripts/sdk.sh
 
+check: export HISTORYD_TEST_BOOT := no
 check: fmt-check vet lint vuln test sdk systemd ## all that CI holds: fmt-check, vet, lint, vuln, test, sdk, systemd
 
 fmt: ## format the Go files
