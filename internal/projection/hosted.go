@@ -22,6 +22,7 @@ type hosted struct {
 	id      string   // of a call
 	answers string   // of a result: the id of its call
 	server  bool     // somebody other than the provider ran it
+	bare    bool     // it is one, and does not say of which tool
 
 	said, told []strictjson.Value // arguments, and what came of them
 }
@@ -56,7 +57,8 @@ func spelt(name string) string {
 // Members of which the type alone does not tell what they are.
 const (
 	executedTools = "executedtools" // a vendor of Chat Completions: elements whose type is the name of a tool
-	toolResponse  = "toolresponse"  // Gemini: its id is that of the call
+	toolCall      = "toolcall"      // Gemini: a call of a tool that need not be named
+	toolResponse  = "toolresponse"  // its id is that of the call
 )
 
 // hostedOf reads one object, which is the value of that member, or in a list that is.
@@ -118,7 +120,9 @@ func hostedOf(under string, v strictjson.Value) (h hosted, ok bool) {
 	if code {
 		h.tools = append(h.tools, codeExecution)
 	}
-	return h, len(h.tools) > 0 || h.answers != "" || h.server && arguments
+	within := strings.HasSuffix(under, toolCall) || strings.HasSuffix(under, toolResponse)
+	h.bare = within && len(h.tools) == 0 && len(h.said)+len(h.told) > 0
+	return h, len(h.tools) > 0 || h.answers != "" || h.server && arguments || h.bare
 }
 
 // codeExecution is how code that Gemini runs is named.
@@ -254,15 +258,16 @@ func (k *keeping) judgeOne(message int64, h *hosted, called map[string]*group) v
 		own.tools = append(own.tools, h.tools[1:]...)
 		own.server = own.server || server
 	}
-	return k.judgeTraffic(h.tools, g, server, lost)
+	return k.judgeTraffic(h, g, server, lost)
 }
 
 // judgeTraffic decides by the names of tools, and by those of the calls that g has, which
-// may be nil. lost tells that the call was not found.
-func (k *keeping) judgeTraffic(tools []string, g *group, server, lost bool) verdict {
+// may be nil. lost tells that the call was not found. Without any name it is an unknown
+// tool's, if it is a server's, or bare.
+func (k *keeping) judgeTraffic(h *hosted, g *group, server, lost bool) verdict {
 	var named leaning
-	k.lean(&named, tools)
-	v, nameless := named.verdict(server), len(tools) == 0
+	k.lean(&named, h.tools)
+	v, nameless := named.verdict(server), len(h.tools) == 0
 	if g != nil {
 		if k.leanings == nil {
 			k.leanings = map[*group]*leaning{}
@@ -278,9 +283,9 @@ func (k *keeping) judgeTraffic(tools []string, g *group, server, lost bool) verd
 	switch {
 	case v.withheld():
 		return v
-	case server && lost && !k.whole:
+	case (server || h.bare) && lost && !k.whole:
 		return verdict{Unknown, reasonCallNotFound}
-	case server && nameless:
+	case (server || h.bare) && nameless:
 		return k.unknown()
 	}
 	return verdict{}
@@ -317,8 +322,8 @@ func (k *keeping) lean(l *leaning, tools []string) {
 // there is no more to it.
 func (k *keeping) judgeInner(b *history.Block) (v verdict, whole bool) {
 	list, whole := carried(b)
-	for _, h := range list {
-		if v := k.judgeTraffic(h.tools, nil, h.server, h.answers != ""); v.withheld() {
+	for i := range list {
+		if v := k.judgeTraffic(&list[i], nil, list[i].server, list[i].answers != ""); v.withheld() {
 			return v, whole
 		}
 	}

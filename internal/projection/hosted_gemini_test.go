@@ -20,6 +20,10 @@ func TestToolsOfGeminiFollowTheirCategories(t *testing.T) {
 		{"a search", `{"serverToolCall":{"id":"x","toolType":"GOOGLE_SEARCH_WEB","args":{"a":"CANARYabcd"}}}`, map[string]string{"google_search_web": "files"}, false},
 		{"what a search gave", `{"serverToolResponse":{"id":"x","toolType":"GOOGLE_SEARCH_WEB","response":{"a":"CANARYabcd"}}}`, map[string]string{"google_search_web": "files"}, false},
 		{"by the server's own rule", `{"serverToolCall":{"id":"x","toolType":"wallet_send","args":{"a":"CANARYabcd"}}}`, nil, false},
+		{"a search without its name", `{"serverToolCall":{"id":"x","args":{"a":"CANARYabcd"}}}`, nil, false},
+		{"what no call of this request gave", `{"serverToolResponse":{"id":"x","response":{"a":"CANARYabcd"}}}`, map[string]string{"google_search_web": "files"}, false},
+		{"the same, spelt otherwise", `{"tool_response":{"id":"x","response":{"a":"CANARYabcd"}}}`, nil, false},
+		{"what a search gave, as nobody says anything of it", `{"serverToolResponse":{"id":"x","toolType":"GOOGLE_SEARCH_WEB","response":{"a":"CANARYabcd"}}}`, nil, true},
 		{"nobody says anything of it", `{"executableCode":{"language":"PYTHON","code":"CANARYabcd"}}`, nil, true},
 	} {
 		p, err := New(Options{Tools: []Rule{{"wallet_*", "wallet"}}})
