@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,6 +43,7 @@ func TestMain(m *testing.M) {
 //	logged PATTERN                     wait until its standard error matches; with ! see that it doesn't
 //	told PATTERN                       wait until what systemd has been told matches
 //	mode PERM PATH                     what is at the path has these permissions
+//	gone FILE                          the process whose number is in the file ends
 //	nowhere TEXT DIR                   no file under the directory holds the text; with ! one does
 //
 // The condition [root] holds for that user.
@@ -75,6 +77,7 @@ func TestTheCommandAsItIsRun(t *testing.T) {
 			"logged":  loggedCommand,
 			"told":    toldCommand,
 			"mode":    modeCommand,
+			"gone":    goneCommand,
 			"nowhere": nowhereCommand,
 		},
 	})
@@ -328,6 +331,24 @@ func modeCommand(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	if got := fmt.Sprintf("%04o", info.Mode().Perm()); got != args[0] {
 		ts.Fatalf("%s has mode %s, want %s", args[1], got, args[0])
+	}
+}
+
+func goneCommand(ts *testscript.TestScript, neg bool, args []string) {
+	pid := strings.TrimSpace(ts.ReadFile(args[0]))
+	number, err := strconv.Atoi(pid)
+	ts.Check(err)
+	for late := time.Now().Add(longEnough); ; runtime.Gosched() {
+		// One that waits to be reaped by somebody has ended.
+		stat, err := os.ReadFile("/proc/" + pid + "/stat")
+		_, state, _ := strings.Cut(string(stat), ") ")
+		if err != nil || strings.HasPrefix(state, "Z") {
+			return
+		}
+		if time.Now().After(late) {
+			_ = syscall.Kill(number, syscall.SIGKILL)
+			ts.Fatalf("process %s is still there", pid)
+		}
 	}
 }
 
