@@ -168,8 +168,8 @@ type Config struct {
 		MaxItemChars  int `mapstructure:"max_item_chars"`
 		MaxTitleChars int `mapstructure:"max_title_chars"`
 		MaxTotalChars int `mapstructure:"max_total_chars"`
-		// MinScore leaves out hits of the local search with less than this share
-		// of the best one's score, from 0 to 1.
+		// MinScore leaves out hits of the local search that hold less than this share
+		// of what was asked, from 0, which keeps all, to 1.
 		MinScore float64 `mapstructure:"min_score"`
 		// Local keeps a full-text index of each caller's record, for recalls and
 		// for GET /v1/search. Without it a start removes the index of before.
@@ -259,6 +259,7 @@ func Default() Config {
 	c.Recall.MaxItemChars = 600
 	c.Recall.MaxTitleChars = 120
 	c.Recall.MaxTotalChars = 2400
+	c.Recall.MinScore = 0.33
 	c.Recall.Local = true
 	c.Recall.MCP = []MCPServer{}
 	c.Replay.MaxClosureTools = 64

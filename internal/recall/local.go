@@ -29,7 +29,7 @@ func (l *local) find(ctx context.Context, ask Ask, limit int) ([]found, error) {
 	}
 	var hits []found
 	for _, h := range res.Hits {
-		if h.Score < l.floor*res.Hits[0].Score {
+		if h.Relevance < l.floor {
 			break
 		}
 		hits = append(hits, found{

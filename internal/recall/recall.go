@@ -65,7 +65,8 @@ type Options struct {
 	MaxTitleChars int           // of one hit's title; 0 means 120
 	MaxTotalChars int           // of the block, with its frame; 0 means 2400
 
-	// MinScore leaves out hits of Local whose score is below this share of the best one's; between 0 and 1.
+	// MinScore leaves out hits of Local that hold less than this share of what was asked; between 0, which keeps all,
+	// and 1.
 	MinScore float64
 
 	Local Searcher // nil: none

@@ -60,9 +60,9 @@ func TestLocalHits(t *testing.T) {
 	r := must(t, Options{MinScore: 0.5, Local: searcher(func(_ context.Context, scope identity.Scope, q Query) (Results, error) {
 		asked, whose = q, scope
 		return Results{Hits: []Hit{
-			{Conversation: "trips", Seq: 12, Role: history.User, At: at, Score: 8, Snippet: "fly on Monday"},
-			{Conversation: "trips", Seq: 14, Role: history.Assistant, At: at, Score: 4, Snippet: "noted"},
-			{Conversation: "trips", Seq: 3, Role: history.User, At: at, Score: 3.9, Snippet: "below the floor"},
+			{Conversation: "trips", Seq: 12, Role: history.User, At: at, Score: 8, Relevance: 1.2, Snippet: "fly on Monday"},
+			{Conversation: "trips", Seq: 14, Role: history.Assistant, At: at, Score: 4, Relevance: 0.5, Snippet: "noted"},
+			{Conversation: "trips", Seq: 3, Role: history.User, At: at, Score: 3.9, Relevance: 0.49, Snippet: "below the floor"},
 		}}, nil
 	})})
 	bob := scopeOf(t, "bob")

@@ -31,6 +31,7 @@ type Hit struct {
 	Kind         history.Kind
 	At           time.Time
 	Score        float64 // comparable within one search only
+	Relevance    float64 // how much of what was asked the message holds, by weight: 0 to 1
 	Snippet      string  // of its text, on one line
 	Marks        [][2]int
 	// Marks are the words found in Snippet: code points from, included, to, excluded.
@@ -130,6 +131,7 @@ type termList struct {
 type candidate struct {
 	rank
 	epoch string
+	held  float32
 	role  uint8
 	ref   bool
 }
@@ -156,6 +158,8 @@ type finder struct {
 	after   *rank
 	max     int
 	weights [][]float64 // of the terms of each unit
+	asked   float64     // their sum, of units that are not excluded
+	docs    int         // in all sources
 	average float64     // tokens of a document
 	best    candidates
 	total   int
@@ -245,7 +249,29 @@ func (f *finder) weigh(sources []source) (int, error) {
 		}
 	}
 	f.fewer()
+	f.docs, f.asked = docs, 0
+	for i := range f.units {
+		for _, w := range f.weights[i] {
+			if !f.units[i].not {
+				f.asked += w
+			}
+		}
+	}
 	return 0, nil
+}
+
+// In a record of so many messages hardly a word of a query is in any, whatever it is about; and in one of so many a word
+// that is in none says that it is about something else.
+const few, plenty = 100, 1000
+
+// relevance is what a message holds of the query as a share of it, by weight. The fewer messages there are, the less is
+// taken for all.
+func (f *finder) relevance(held float64) float64 {
+	all := f.asked * min(1, math.Log(float64(f.docs)/few)/math.Log(plenty/few))
+	if held >= all {
+		return 1
+	}
+	return held / all
 }
 
 // fewer leaves the rarest of too many optional words.
@@ -337,7 +363,7 @@ func (f *finder) choose(s source, within []uint32, must uint8) error {
 		if err != nil {
 			return err
 		}
-		f.offer(candidate{rank{score, d.at, e.name, d.seq}, e.epoch, d.role, d.ref}, newest)
+		f.offer(candidate{rank{score, d.at, e.name, d.seq}, e.epoch, room.held[i], d.role, d.ref}, newest)
 	}
 	return nil
 }
@@ -423,6 +449,7 @@ func (x *Index) confirm(ctx context.Context, c *caller, f *finder) (Results, err
 			}
 			continue
 		}
+		hit.Relevance = f.relevance(float64(cand.held))
 		hit.Snippet, hit.Marks = marker.snippet(hit.texts)
 		res.Hits = append(res.Hits, hit.Hit)
 	}

@@ -3,6 +3,7 @@ package recall
 import (
 	"encoding/json/jsontext"
 	"encoding/json/v2"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -105,5 +106,66 @@ func TestQuestionsFindTheirAnswersAmongTheFirstFive(t *testing.T) {
 	t.Logf("recall@5: %d of %d questions, %.3f", found, len(all), recall)
 	if recall < 0.9 {
 		t.Errorf("recall@5: got %.3f, want at least 0.9", recall)
+	}
+}
+
+// What has nothing to do with the record brings no notes of it, and what has still does.
+func TestTheFloorOfARecall(t *testing.T) {
+	s := newShelf(t)
+	airline(t, s)
+	scope := scopeNamed(t, "airline")
+	r := must(t, Options{Local: s.index, MinScore: 0.33}) // the default of the configuration
+	ask := func(query string) Recalled {
+		t.Helper()
+		return r.Recall(t.Context(), Ask{Scope: scope, Conversation: "new", Query: query})
+	}
+	all, found := questions(t), 0
+	for _, q := range all {
+		out := ask(q.text)
+		if slices.ContainsFunc(out.Items, func(it Item) bool {
+			return slices.Contains(q.answers, fmt.Sprintf("%s/%d", it.Conversation, it.Seq))
+		}) {
+			found++
+		}
+	}
+	t.Logf("answers in the block: %d of %d questions", found, len(all))
+	if float64(found) < 0.9*float64(len(all)) {
+		t.Errorf("answers in the block: got %d of %d, want nine in ten", found, len(all))
+	}
+	for _, query := range []string{
+		"Tell me a joke about penguins please", "How do I bake sourdough bread at home?", "Write a haiku on autumn leaves",
+		"What is the capital of Mongolia?", "Fix the bug in my Rust parser", "Wie spät ist es in Berlin gerade?",
+		"Summarise this article about the history of Rome for me", "Which planets have rings?",
+		"Please translate good morning to Japanese", "I want to learn to play the guitar, where do I start?",
+		"Can you help me write a cover letter for a job as a nurse?", "Explain the difference between TCP and UDP",
+		"Plan a birthday party for my daughter who turns six", "What should I cook tonight with chicken and rice?",
+	} {
+		if out := ask(query); out.Text != "" {
+			t.Errorf("%q: got\n%s\nwant nothing", query, out.Text)
+		}
+	}
+}
+
+// In a record of few messages one word of the question is enough, and of many it is not.
+func TestTheFloorGrowsWithTheRecord(t *testing.T) {
+	s := newShelf(t)
+	ann := scopeNamed(t, "ann")
+	s.say(ann, "old", "My cat is called Tom.", "Tom is a nice name for a cat.")
+	r := must(t, Options{Local: s.index, MinScore: 0.33})
+	held := func(query string) int {
+		t.Helper()
+		return len(r.Recall(t.Context(), Ask{Scope: ann, Conversation: "new", Query: query}).Items)
+	}
+	const loose, close = "what is the favourite toy of my cat", "what is that cat called"
+	if held(loose) != 2 || held(close) != 2 || held("anything about penguins") != 0 {
+		t.Errorf("of two messages: got %d and %d, want both whatever is asked of the cat", held(loose), held(close))
+	}
+	var filler []string
+	for i := range 1200 {
+		filler = append(filler, fmt.Sprint("number ", i, " says nothing of that"))
+	}
+	s.say(ann, "filler", filler...)
+	if held(loose) != 0 || held(close) == 0 {
+		t.Errorf("of many messages: got %d and %d, want what is close alone", held(loose), held(close))
 	}
 }

@@ -9,7 +9,8 @@ import (
 // scores are what is known of the documents of one source while it is searched.
 type scores struct {
 	score []float64
-	hits  []uint8 // units that had to be there and were, in their order
+	held  []float32 // of the weight of what was asked
+	hits  []uint8   // units that had to be there and were, in their order
 	out   []bool
 	times []uint16 // that any of several terms was met
 }
@@ -18,6 +19,7 @@ var scoreRooms = sync.Pool{New: func() any { return &scores{} }}
 
 func (r *scores) reset(n int) {
 	r.score = append(r.score[:0], make([]float64, n)...)
+	r.held = append(r.held[:0], make([]float32, n)...)
 	r.hits = append(r.hits[:0], make([]uint8, n)...)
 	r.out = append(r.out[:0], make([]bool, n)...)
 }
@@ -73,16 +75,16 @@ func (f *finder) unit(s source, u *unit, weights []float64, length func(int) uin
 		for _, w := range weights {
 			sum += w
 		}
-		return f.phrase(s, u, func(d, times int) { room.note(u, d, must, sum*norm(d, float64(times))) })
+		return f.phrase(s, u, func(d, times int) { room.note(u, d, must, sum, norm(d, float64(times))) })
 	}
 	for i, term := range u.terms {
 		var bad error
 		if u.prefix || u.stem != "" {
-			bad = f.united(s, u, term, func(d, times int) { room.note(u, d, must, weights[i]*norm(d, float64(times))) })
+			bad = f.united(s, u, term, func(d, times int) { room.note(u, d, must, weights[i], norm(d, float64(times))) })
 		} else {
 			var l termList
 			if l, bad = s.find(term); bad == nil {
-				bad = eachDoc(l.data, len(room.score), func(d, times int) { room.note(u, d, must, weights[i]*norm(d, float64(times))) })
+				bad = eachDoc(l.data, len(room.score), func(d, times int) { room.note(u, d, must, weights[i], norm(d, float64(times))) })
 			}
 		}
 		if bad != nil {
@@ -95,16 +97,20 @@ func (f *finder) unit(s source, u *unit, weights []float64, length func(int) uin
 	return nil
 }
 
-func (r *scores) note(u *unit, d int, must uint8, score float64) {
+// note adds what a part of a unit, of that weight, says of a document.
+func (r *scores) note(u *unit, d int, must uint8, weight, times float64) {
 	switch {
 	case u.not:
 		r.out[d] = true
+		return
 	case !u.must:
-		r.score[d] += score
 	case r.hits[d] == must:
 		r.hits[d]++
-		r.score[d] += score
+	default:
+		return
 	}
+	r.score[d] += weight * times
+	r.held[d] += float32(weight)
 }
 
 // united visits the documents with any of the terms that a unit stands for, as if they were one.
