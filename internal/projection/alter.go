@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"historyd/internal/history"
+	"historyd/internal/strictjson"
 )
 
 // walk makes the messages as they may be kept, and notes the changes.
@@ -122,11 +123,11 @@ func (k *keeping) call(s *scene, j int, b *history.Block, v verdict) {
 		if !masked || b.Truncated != nil {
 			k.dropClaims(s, j, b)
 		}
-		k.dropEcho(s, j, &b.Extra)
-	case masked && k.ours(b.Redacted) && b.Signature == "" && b.Extra == nil && b.Truncated == nil:
+		k.dropMembers(s, j, &b.Extra)
+	case masked && k.ours(b.Redacted) && b.Signature == "" && string(b.Extra) == string(unidentified(b.Extra)) && b.Truncated == nil:
 	default:
 		*b = history.Block{
-			Type: history.ToolCall, ID: b.ID, Name: b.Name, Synthetic: b.Synthetic,
+			Type: history.ToolCall, ID: b.ID, Name: b.Name, Synthetic: b.Synthetic, Extra: unidentified(b.Extra),
 			Arguments: history.WithheldArguments(v.category),
 			Redacted:  &history.Redaction{Category: v.category, Reason: v.reason},
 		}
@@ -141,12 +142,12 @@ func (k *keeping) result(s *scene, j int, b *history.Block, v verdict) {
 		if !masked {
 			k.innerEchoes(s, j, b)
 		}
-		k.dropEcho(s, j, &b.Extra)
+		k.dropMembers(s, j, &b.Extra)
 		k.cut(s, j, b)
-	case masked && k.ours(b.Redacted) && b.Plain && b.Extra == nil && b.Truncated == nil:
+	case masked && k.ours(b.Redacted) && b.Plain && string(b.Extra) == string(unidentified(b.Extra)) && b.Truncated == nil:
 	default:
 		*b = history.Block{
-			Type: history.ToolResult, CallID: b.CallID, IsError: b.IsError, Synthetic: b.Synthetic,
+			Type: history.ToolResult, CallID: b.CallID, IsError: b.IsError, Synthetic: b.Synthetic, Extra: unidentified(b.Extra),
 			Content:  []history.Block{history.Text(history.WithheldText(v.category))},
 			Plain:    true,
 			Redacted: &history.Redaction{Category: v.category, Reason: v.reason},
@@ -298,6 +299,32 @@ func (k *keeping) dropEcho(s *scene, j int, v *jsontext.Value) {
 	if *v != nil && k.leaks(s, j, string(*v)) {
 		*v = nil
 	}
+}
+
+// dropMembers does the same for what nobody knows of a call or a result.
+func (k *keeping) dropMembers(s *scene, j int, v *jsontext.Value) {
+	if mark := unidentified(*v); string(*v) != string(mark) && k.leaks(s, j, string(*v)) {
+		*v = mark
+	}
+}
+
+// unidentified returns what of the unknown members of a call or a result says that it came
+// without an id, or nil. It is kept beside what is withheld, for Gemini pairs those by
+// their places, and an id that was made here would come back as one that was given. It is
+// one of three constants, so nothing of what is withheld can stand in it.
+func unidentified(extra jsontext.Value) jsontext.Value {
+	if extra.Kind() != '{' {
+		return nil
+	}
+	mark, _ := strictjson.Value{Raw: extra}.Member("_gemini")
+	if mark.Kind() != '{' {
+		return nil
+	}
+	switch id, _ := mark.Member("id"); string(id.Raw) {
+	case "false", "null", `""`:
+		return jsontext.Value(`{"_gemini":{"id":` + string(id.Raw) + `}}`)
+	}
+	return nil
 }
 
 // leaks reports whether one of the texts repeats something withheld, and then

@@ -419,3 +419,31 @@ func TestWhatPeopleAndModelsSayIsNotAltered(t *testing.T) {
 		}
 	}
 }
+
+// That a call came without an id is said by three constants, and nothing else goes with them.
+func TestTheMarkOfNoIDStaysBesideWhatIsWithheld(t *testing.T) {
+	p := policy(t, Options{})
+	for _, tt := range []struct{ extra, want string }{
+		{`{"_gemini":{"id":false}}`, `{"_gemini":{"id":false}}`},
+		{`{"name":"pay","_gemini":{"response":"json","id":null,"level":{"a":"hunter2"}},"a":"hunter2"}`, `{"_gemini":{"id":null}}`},
+		{`{"_gemini":{"id":""}}`, `{"_gemini":{"id":""}}`},
+		{`{"_gemini":{"id":"hunter2"}}`, ``}, {`{"_gemini":{"id":true}}`, ``}, {`{"_gemini":{"id":{"a":"hunter2"}}}`, ``}, {`{"_gemini":"hunter2"}`, ``}, {`{"id":false}`, ``},
+	} {
+		c, open, r := call("c", "pay", `{"pin":"hunter2","words":["_gemini","false"]}`), call("d", "open", `{}`), result("c", "balance: 12.50")
+		for _, b := range []*history.Block{&c, &open, &r} {
+			b.Extra = raw(tt.extra)
+		}
+		kept := keep(t, p, wallet, message(history.Assistant, c, open), message(history.Tool, r))
+		for _, b := range []history.Block{kept.Messages[0].Content[0], kept.Messages[1].Content[0]} {
+			if string(b.Extra) != tt.want {
+				t.Errorf("beside a withheld %s stays %s of %s, want %s", b.Type, b.Extra, tt.extra, tt.want)
+			}
+		}
+		if got := string(kept.Messages[0].Content[1].Extra); strings.Contains(got, "hunter2") || tt.want != "" && got != tt.want {
+			t.Errorf("beside an open call stays %s of %s, want %s", got, tt.extra, tt.want)
+		}
+		if again := keep(t, p, wallet, kept.Messages...); show(again.Messages) != show(kept.Messages) || len(again.Changes) > 0 {
+			t.Errorf("kept again %s changes %+v", show(again.Messages), again.Changes)
+		}
+	}
+}

@@ -241,26 +241,34 @@ func (o *object) geminiLevel(mark jsontext.Value, known []string, keep ...string
 	}
 }
 
-// name returns the name of the tool that a result is of, when it does not say so itself.
-func (e *geminiExporter) name(b *history.Block) string {
+// name returns the name of the tool that a result is of, and whether the result or its
+// call says so.
+func (e *geminiExporter) name(b *history.Block) (name string, known bool) {
 	name, said := memberNamed(b.Extra, "name").Text()
+	known = said
 	for i := 0; i < len(e.waiting); i += 2 {
 		if e.waiting[i] == b.CallID {
 			if !said {
-				name = e.waiting[i+1]
+				name, known = e.waiting[i+1], true
 			}
 			e.waiting = slices.Delete(e.waiting, i, i+2)
 			break
 		}
 	}
-	return name
+	return name, known
 }
 
 func (e *geminiExporter) result(o *object, b *history.Block) {
 	mark := geminiMarkOf(b.Extra)
 	o.open()
-	o.geminiID(mark, b.CallID)
-	o.text("name", e.name(b))
+	if name, known := e.name(b); known {
+		o.geminiID(mark, b.CallID)
+		o.text("name", name)
+	} else {
+		// Withheld, and its call is not there: only an id says still what it is of.
+		o.text("id", b.CallID)
+		o.text("name", name)
+	}
 	text, _ := plainText(b.Content)
 	switch given := memberNamed(mark, "response"); {
 	case text == "" && given.Kind() == 'f':

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"historyd/internal/history"
+	"historyd/internal/projection"
 )
 
 func TestGeminiFaultsAreTold(t *testing.T) {
@@ -278,4 +279,41 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+// An id that was made here must not come back as one that was given, not even where the
+// rest of a call is withheld.
+func TestWithheldGeminiCallsHaveNoMoreIDsThanTheyCameWith(t *testing.T) {
+	const contents = `[{"role":"model","parts":[{"functionCall":{"name":"look","args":{"a":1}}},{"functionCall":{"name":"wallet_send","args":{"to":"CANARYabcd"}}},` +
+		`{"functionCall":{"id":null,"name":"wallet_send","args":{"to":"CANARYefgh"}}},{"functionCall":{"id":"","name":"look","args":{"a":"CANARYabcd"}}},{"functionCall":{"id":"c","name":"wallet_send","args":{}}}]},` +
+		`{"role":"user","parts":[{"functionResponse":{"name":"look","response":{"result":"seen"}}},{"functionResponse":{"name":"wallet_send","response":{"result":"CANARYijkl"}}},` +
+		`{"functionResponse":{"id":null,"name":"wallet_send","response":{"error":"CANARYmnop"}}},{"functionResponse":{"id":"","name":"look","response":{"result":"seen too"}}},{"functionResponse":{"id":"c","name":"wallet_send","response":{"output":"CANARYqrst"}}}]}]`
+	p, err := projection.New(projection.Options{Tools: []projection.Rule{{Match: "wallet_*", Category: "wallet"}, {Match: "look", Category: "agent"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := p.Keep(decodeAppend(t, Gemini, contents), projection.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const exported = `[{"role":"model","parts":[{"functionCall":{"name":"look","args":{"a":1}}},{"functionCall":{"name":"wallet_send","args":{"_withheld":"wallet"}}},` +
+		`{"functionCall":{"id":null,"name":"wallet_send","args":{"_withheld":"wallet"}}},{"functionCall":{"id":"","name":"look","args":{"a":"CANARYabcd"}}},{"functionCall":{"id":"c","name":"wallet_send","args":{"_withheld":"wallet"}}}]},` +
+		`{"role":"user","parts":[{"functionResponse":{"name":"look","response":{"result":"seen"}}},{"functionResponse":{"name":"wallet_send","response":{"result":"[withheld: wallet]"}}},` +
+		`{"functionResponse":{"id":null,"name":"wallet_send","response":{"error":"[withheld: wallet]"}}},{"functionResponse":{"id":"","name":"look","response":{"result":"seen too"}}},{"functionResponse":{"id":"c","name":"wallet_send","response":{"result":"[withheld: wallet]"}}}]}]`
+	if got := encode(Gemini, kept.Messages, ForExport); got != exported {
+		t.Errorf("exported\n got %s\nwant %s", got, exported)
+	}
+	asked := geminiShow(append([]history.Message{{Role: history.User, Status: history.Complete, Content: []history.Block{history.Text("q")}}}, kept.Messages...))
+	replayed := `[{"role":"user","parts":[{"text":"q"}]},` + strings.NewReplacer(`"id":null,`, ``, `"id":"",`, ``,
+		`{"a":1}}`, `{"a":1}},"thoughtSignature":"`+geminiUnsigned+`"`).Replace(exported)[1:]
+	if got := "[" + string(geminiJudged(t, asked).Messages) + "]"; got != replayed {
+		t.Errorf("replayed\n got %s\nwant %s", got, replayed)
+	}
+	again, err := p.Keep(decodeAppend(t, Gemini, exported), projection.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := encode(Native, again.Messages, ForExport), encode(Native, kept.Messages, ForExport); got != want {
+		t.Errorf("imported again\n got %s\nwant %s", got, want)
+	}
 }
