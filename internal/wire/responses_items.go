@@ -128,7 +128,10 @@ func (r *responsesRender) answer(m *history.Message, b *history.Block, c openCal
 		r.screen(b)
 	default:
 		r.name("output")
-		pieces, _ := r.pieces(m, b.Content)
+		var pieces []responsesPiece
+		if !blankText(b.Content) { // which is shown as it is
+			pieces, _ = r.pieces(m, b.Content)
+		}
 		if len(pieces) == 0 {
 			pieces = []responsesPiece{{}}
 		}
@@ -413,4 +416,9 @@ func (r *responsesRender) whole(b *history.Block, form hostedForm) bool {
 		return false // what was approved is not shown
 	}
 	return form.prefix == "" || r.take(textOf(b.Opaque, "id"), form.prefix)
+}
+
+// blankText reports whether blocks are one text of nothing.
+func blankText(blocks []history.Block) bool {
+	return len(blocks) == 1 && blocks[0].Type == history.TextBlock && blocks[0].Text == ""
 }
