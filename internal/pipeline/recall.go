@@ -95,9 +95,9 @@ type Recalled struct {
 
 // Recall asks the retrievers. Whatever they do, and whether what they found can be
 // stored or not, it answers within about the deadline of the configuration; its error is
-// one of reading the conversation. What is shown verbatim anyway is not recalled. With
-// Store, a recall of the same query that is stored since the last answer is given again
-// instead, so that a retry stores nothing twice.
+// one of reading the conversation. What is shown verbatim anyway is not recalled, nor what
+// a stored recall says that is shown. With Store, a recall of the same query that is
+// stored since the last answer is given again instead, so that a retry stores nothing twice.
 func (p *Pipeline) Recall(ctx context.Context, c Conversation, ask RecallAsk) (Recalled, error) {
 	ask.Query = strings.TrimSpace(ask.Query)
 	now, err := p.look(ctx, c, ask)
@@ -109,6 +109,9 @@ func (p *Pipeline) Recall(ctx context.Context, c Conversation, ask RecallAsk) (R
 	}
 	question := recall.Ask{Scope: c.Scope, Workspace: ask.Workspace, Conversation: c.Name, Query: now.query}
 	if question.Through, err = p.through(ctx, c, ask, now.state.Summary); err != nil {
+		return Recalled{}, err
+	}
+	if question.Shown, err = p.shown(ctx, c, question.Through); err != nil {
 		return Recalled{}, err
 	}
 	for last := false; ; last = true {

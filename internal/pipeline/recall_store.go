@@ -138,3 +138,41 @@ func (p *Pipeline) stand(ctx context.Context, scope identity.Scope, items []reca
 	}
 	return nil
 }
+
+// shown returns the recalls that are stored and shown verbatim, newest first: those after
+// that message, among the last of the conversation.
+func (p *Pipeline) shown(ctx context.Context, c Conversation, through int64) ([]string, error) {
+	blocks, err := p.shownOnce(ctx, c, through)
+	if errors.Is(err, history.ErrGone) {
+		blocks, err = p.shownOnce(ctx, c, through)
+	}
+	return blocks, err
+}
+
+func (p *Pipeline) shownOnce(ctx context.Context, c Conversation, through int64) (blocks []string, err error) {
+	view, err := p.open(c).View(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("view: %w", err)
+	}
+	defer view.Close()
+	read := 0
+	for r, err := range view.Backward(view.State().LastSeq + 1) {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("look back for recalls: %w", err)
+		}
+		if read++; r.Seq <= through || read > maxPassed {
+			break
+		}
+		m, err := decode(r)
+		if err != nil {
+			return nil, err
+		}
+		if _, ok := recalledIn(&m); ok && !m.Rewound {
+			blocks = append(blocks, m.Content[0].Text)
+		}
+	}
+	return blocks, nil
+}

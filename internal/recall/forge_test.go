@@ -104,7 +104,7 @@ func TestNothingLeavesItsField(t *testing.T) {
 	}
 	for _, tt := range corpus {
 		t.Run(tt.name, func(t *testing.T) {
-			m := o.merge([]batch{{"m", []found{{title: tt.text, body: tt.text + "."}, {body: "sound"}}}})
+			m := o.merge([]batch{{"m", []found{{title: tt.text, body: tt.text + "."}, {body: "sound"}}}}, nil)
 			if strings.Contains(tt.want, "\uFFFD") {
 				m.text = strings.ReplaceAll(m.text, "\uFFFD", "?")
 				tt.want = strings.ReplaceAll(tt.want, "\uFFFD", "?")
@@ -180,7 +180,7 @@ func TestPropertyOfMerging(t *testing.T) {
 			}
 			batches = append(batches, b)
 		}
-		m := o.merge(batches)
+		m := o.merge(batches, nil)
 		if len(m.items) == 0 {
 			if m.text != "" {
 				t.Fatalf("nothing found: got text %q", m.text)

@@ -19,8 +19,9 @@ func (*local) places() (all, each int) { return maxLocal, maxLocal / 8 }
 func (*local) close()                  {}
 
 func (l *local) find(ctx context.Context, ask Ask, limit int) ([]found, error) {
-	// More than the limit, because some may say the same.
-	res, err := l.search.Search(ctx, ask.Scope, Query{Text: ask.Query, Plain: true, Limit: 2 * limit, Exclude: ask.atHand})
+	// More than the limit, because some may say the same, or what is shown.
+	many := min(2*limit+len(ask.shown), MaxResults)
+	res, err := l.search.Search(ctx, ask.Scope, Query{Text: ask.Query, Plain: true, Limit: many, Exclude: ask.atHand})
 	switch {
 	case errors.Is(err, ErrBadQuery): // there is no word in it
 		return nil, nil

@@ -28,8 +28,9 @@ const (
 
 // merge makes one block. Each retriever gets a share of the room; what one doesn't need goes to the others, so that a
 // long answer takes no place from a short one.
-func (o *Options) merge(batches []batch) merged {
-	rows, cut := o.distinct(batches)
+// What says nothing but what is shown already is left out.
+func (o *Options) merge(batches []batch, shown shown) merged {
+	rows, cut := o.distinct(batches, shown)
 	need, total := make([]int, len(rows)), 0
 	var order []int
 	for i, items := range rows {
@@ -65,7 +66,7 @@ func (o *Options) merge(batches []batch) merged {
 
 // distinct tidies, leaves out what says the same as an earlier hit or is a block of ours, and keeps the best of each
 // retriever.
-func (o *Options) distinct(batches []batch) (rows [][]Item, cut bool) {
+func (o *Options) distinct(batches []batch, shown shown) (rows [][]Item, cut bool) {
 	seen := map[string]bool{}
 	rows = make([][]Item, len(batches))
 	for i, b := range batches {
@@ -84,6 +85,9 @@ func (o *Options) distinct(batches []batch) (rows [][]Item, cut bool) {
 			var cutTitle, cutBody bool
 			it.Title, cutTitle = shorten(title, o.MaxTitleChars)
 			it.Body, cutBody = shorten(body, o.MaxItemChars)
+			if shown.holds(it.Body) {
+				continue
+			}
 			if it.Title == it.Body {
 				it.Title = ""
 			}

@@ -16,7 +16,7 @@ func merging(t *testing.T, change func(*Options), batches ...batch) merged {
 	if err := o.setDefaults(); err != nil {
 		t.Fatal(err)
 	}
-	return o.merge(batches)
+	return o.merge(batches, nil)
 }
 
 func hitsOf(texts ...string) []found {
@@ -92,5 +92,29 @@ func TestEachRetrieverGetsItsShare(t *testing.T) {
 		if !strings.Contains(m.text, leftOut) {
 			t.Errorf("block: got no mark that rows were left out:\n%s", m.text)
 		}
+	}
+}
+
+func TestWhatIsShownIsLeftOut(t *testing.T) {
+	var o Options
+	if err := o.setDefaults(); err != nil {
+		t.Fatal(err)
+	}
+	odd := found{title: `a: "b"`, body: "He said: \"<one>\\\ntwo\" three"}
+	block := o.merge([]batch{{"a", []found{odd, {body: "next " + strings.Repeat("word ", 200)}}}}, nil).text
+	for _, tt := range []struct {
+		body string
+		left bool
+	}{
+		{odd.body, true}, {"ONE, two", true}, {"said one two three four", false}, {"wo three", false}, {"???", false},
+		{"next " + strings.Repeat("word ", 200), true}, {"b", false},
+	} {
+		got := o.merge([]batch{{"z", hitsOf(tt.body)}}, shownIn([]string{"- no block", block}))
+		if left := got.text == ""; left != tt.left {
+			t.Errorf("%q is left out: %t, want %t", tt.body, left, tt.left)
+		}
+	}
+	if got := shownIn([]string{strings.Repeat("- a: \"x\"\n", maxShown+1)}); len(got) != maxShown {
+		t.Errorf("%d rows count, want %d", len(got), maxShown)
 	}
 }

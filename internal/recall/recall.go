@@ -104,6 +104,11 @@ type Ask struct {
 	Conversation string
 	Query        string
 	Through      int64 // messages of Conversation after it are at hand anyway, so they are not recalled
+
+	// Shown are blocks of earlier recalls that are at hand, too. What they say is not said again.
+	Shown []string
+
+	shown shown // what Shown says
 }
 
 // Recalled is what a recall found.
@@ -263,6 +268,7 @@ func (r *Recaller) Recall(ctx context.Context, ask Ask) Recalled {
 		out.Skipped = true
 		return r.done(out, "skipped", start)
 	}
+	ask.shown = shownIn(ask.Shown)
 	answers := r.gather(ctx, ask)
 	batches := make([]batch, len(r.retrievers))
 	for i, a := range answers {
@@ -270,12 +276,19 @@ func (r *Recaller) Recall(ctx context.Context, ask Ask) Recalled {
 		batches[i] = batch{out.Retrievers[i].Name, a.hits}
 		r.health(out.Retrievers[i], a.err)
 	}
-	merged := r.opts.merge(batches)
+	merged := r.opts.merge(batches, ask.shown)
 	out.Text, out.Items, out.Truncated = merged.text, merged.items, merged.truncated
 	for _, item := range out.Items {
 		for i := range out.Retrievers {
 			if out.Retrievers[i].Name == item.Retriever {
 				out.Retrievers[i].Hits++
+			}
+		}
+	}
+	if len(ask.shown) > 0 {
+		for i := range out.Retrievers {
+			if s := &out.Retrievers[i]; s.Status == OK && s.Hits == 0 {
+				s.Status = Empty // it found nothing new
 			}
 		}
 	}

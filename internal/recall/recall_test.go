@@ -251,6 +251,6 @@ func BenchmarkMerge(b *testing.B) {
 		batches = append(batches, batch{fmt.Sprint("r", i), hits})
 	}
 	for b.Loop() {
-		o.merge(batches)
+		o.merge(batches, nil)
 	}
 }
