@@ -218,6 +218,7 @@ func (t *transcript) publish(d *draft) {
 	m.batch.Observe(float64(d.commits))
 	t.store.outcome(t.key, nil, false)
 	t.store.catalogues.touch(t.key, d.snap.id)
+	t.store.writes.Add(1)
 }
 
 // write puts the draft on disk. On error the transcript is as it was, or marked as

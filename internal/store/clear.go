@@ -56,9 +56,14 @@ func (s *Store) clear(key transcriptKey, t *transcript) (done bool, err error) {
 	if !ok {
 		return false, nil
 	}
+	return true, s.clearAt(key, t, place)
+}
+
+// clearAt is clear once the conversation's place is reserved, which it gives free.
+func (s *Store) clearAt(key transcriptKey, t *transcript, place *entry) error {
 	defer s.vacate(place)
 	s.endReads(key, t)
-	err = s.removeConversation(key.scope, s.dirOf(key), t)
+	err := s.removeConversation(key.scope, s.dirOf(key), t)
 	if err == nil {
 		err = s.dropLeft(key)
 	}
@@ -69,12 +74,12 @@ func (s *Store) clear(key transcriptKey, t *transcript) (done bool, err error) {
 		err = classify(err)
 		s.doubt(key)
 		s.outcome(key, err, false)
-		return true, err
+		return err
 	}
 	s.catalogues.remove(key)
 	s.metrics.clears.Inc()
 	s.outcome(key, nil, false)
-	return true, nil
+	return nil
 }
 
 // removeConversation removes the directory of a caller's conversation, whose transcript

@@ -54,6 +54,10 @@ var script = []step{
 	clears("b"),
 	appends("c", "14", 1, true),
 	shows("c"),
+	expires("c"),
+	shows("c"),
+	appends("c", "16", 1, true),
+	shows("c"),
 }
 
 var faults = []error{syscall.ENOSPC, syscall.EIO, syscall.EMFILE, syscall.EROFS}
@@ -390,7 +394,9 @@ func (w *world) randomScript(rng *rand.Rand, life int) []step {
 		if rng.IntN(4) == 0 {
 			batch = "p" + batch
 		}
-		switch rng.IntN(15) {
+		switch rng.IntN(16) {
+		case 15:
+			steps = append(steps, expires(conversation), shows(conversation))
 		case 13, 14:
 			steps = append(steps, summarises(conversation))
 		case 12:

@@ -237,6 +237,7 @@ func (b *build) install() (history.Receipt, error) {
 	s.catalogues.touch(b.t.key, b.d.snap.id)
 	s.metrics.messages.Add(float64(b.receipt.Added))
 	s.outcome(b.t.key, nil, false)
+	s.writes.Add(1)
 	return b.receipt, nil
 }
 

@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -70,6 +71,7 @@ type Store struct {
 	spoolMemory  int
 	reserved     int64
 	ledger       *ledger
+	writes       atomic.Uint64 // see Writes
 	lock         io.Closer
 	reading      sync.WaitGroup // the goroutines that load a transcript or make a catalogue
 
@@ -421,6 +423,21 @@ func (s *Store) discard(e *entry) {
 func (s *Store) reserve(key transcriptKey, old *transcript) (*entry, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.reserveLocked(key, old)
+}
+
+// reserveIdle is reserve unless others than who asks have the transcript.
+func (s *Store) reserveIdle(key transcriptKey, old *transcript) (*entry, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old.refs > 1 {
+		return nil, false
+	}
+	return s.reserveLocked(key, old)
+}
+
+// reserveLocked is reserve under s.mu.
+func (s *Store) reserveLocked(key transcriptKey, old *transcript) (*entry, bool) {
 	there := s.open[key]
 	if s.closed || old == nil && there != nil || old != nil && (there == nil || there.t != old) {
 		return nil, false

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"historyd/internal/durable"
-	"historyd/internal/history"
 	"historyd/internal/identity"
 )
 
@@ -36,7 +35,7 @@ type Surveyed struct {
 	Attachments int64
 	Attached    int64 // bytes of them
 	Aside       int64 // bytes of cut writes that were put aside
-	Damaged     bool  // something that was looked at is not as it was written
+	Damaged     bool  // something that was looked at is not as it was written, or can't be read
 }
 
 // Survey looks at every conversation of a data directory, those of a caller next to each
@@ -83,15 +82,10 @@ func Survey(ctx context.Context, fsys durable.FS, window int64, visit func(*Surv
 			if done++; progress != nil {
 				progress(done, max(done, total))
 			}
-			found, err := survey(fsys, dir+"/"+e.Name, window)
-			if err != nil {
-				return fmt.Errorf("look at a conversation: %w", err)
-			}
-			if found == nil {
-				continue
-			}
-			if err := visit(found); err != nil {
-				return err
+			if found := survey(fsys, dir+"/"+e.Name, window); found != nil {
+				if err := visit(found); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -116,18 +110,17 @@ func directories(fsys durable.FS, dir string) (dirs []durable.Entry, err error) 
 	return dirs, nil
 }
 
-// survey looks at one directory; nil when there is no conversation in it, or no more.
-func survey(fsys durable.FS, dir string, window int64) (*Surveyed, error) {
+// survey looks at one directory; nil when there is no conversation in it, or no more. What
+// keeps it from being read keeps nobody from looking at others.
+func survey(fsys durable.FS, dir string, window int64) *Surveyed {
 	found := &Surveyed{Dir: dir}
 	entries, err := fsys.ReadDir(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil
-	case errors.Is(err, durable.ErrUnsafe):
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
 		found.Damaged = true
-		return found, nil
-	case err != nil:
-		return nil, err
+		return found
 	}
 	t := newTranscript(&Store{fsys: fsys}, transcriptKey{}, dir)
 	defer t.files.end()
@@ -140,40 +133,27 @@ func survey(fsys durable.FS, dir string, window int64) (*Surveyed, error) {
 			t.files.numbers = append(t.files.numbers, n)
 			sizes[n] = e.Size
 		case e.Dir && (e.Name == attachmentsName || e.Name == typesName):
-			err = found.shelf(fsys, dir, e.Name)
+			found.shelf(fsys, dir, e.Name)
 		case strings.Contains(e.Name, ".torn-"):
 			found.Aside += e.Size
 		}
-		if err != nil {
-			return nil, err
-		}
 	}
 	found.Segments = int64(len(t.files.numbers))
-	err = found.read(t, sizes, window)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil // cleared meanwhile
-	case errors.Is(err, durable.ErrUnsafe), errors.Is(err, history.ErrDamaged):
+	if err := found.read(t, sizes, window); errors.Is(err, fs.ErrNotExist) {
+		return nil // cleared meanwhile
+	} else if err != nil {
 		found.Damaged = true
-	case err != nil:
-		return nil, err
 	}
 	if found.Bytes == 0 && found.Segments == 0 {
-		return nil, nil
+		return nil
 	}
-	return found, nil
+	return found
 }
 
 // shelf counts the attachments.
-func (f *Surveyed) shelf(fsys durable.FS, dir, name string) error {
+func (f *Surveyed) shelf(fsys durable.FS, dir, name string) {
 	entries, err := fsys.ReadDir(dir + "/" + name)
-	if errors.Is(err, durable.ErrUnsafe) {
-		f.Damaged = true
-		return nil
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
+	f.Damaged = f.Damaged || err != nil && !errors.Is(err, fs.ErrNotExist)
 	for _, e := range entries {
 		f.Bytes += e.Size
 		if name == attachmentsName {
@@ -181,7 +161,6 @@ func (f *Surveyed) shelf(fsys durable.FS, dir, name string) error {
 			f.Attached += e.Size
 		}
 	}
-	return nil
 }
 
 // read looks at the segments, from the newest on to one with a good line.
