@@ -61,6 +61,10 @@ var table = map[string]row{
 		imports: []string{"internal/history", "internal/identity", "internal/durable"},
 		modules: []string{prometheus, "github.com/modelcontextprotocol/go-sdk", "golang.org/x/text"},
 	},
+	"internal/retention": {
+		imports: []string{"internal/identity", "internal/durable"},
+		modules: []string{prometheus},
+	},
 	"internal/pipeline": {
 		imports: []string{
 			"internal/history", "internal/identity", "internal/projection", "internal/compaction",
@@ -80,7 +84,7 @@ var table = map[string]row{
 	"cmd/historyd": {
 		imports: []string{
 			"internal/api", "internal/compaction", "internal/durable", "internal/history", "internal/identity",
-			"internal/pipeline", "internal/projection", "internal/recall", "internal/store",
+			"internal/pipeline", "internal/projection", "internal/recall", "internal/retention", "internal/store",
 			"internal/strictjson", "internal/wire",
 		},
 		modules: []string{

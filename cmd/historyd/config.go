@@ -184,6 +184,16 @@ type Config struct {
 		// history names them.
 		MaxClosureTools int `mapstructure:"max_closure_tools"`
 	} `mapstructure:"replay"`
+
+	// Retention says when whole conversations go by themselves, oldest first;
+	// 0 keeps for ever. What is in use stays.
+	Retention struct {
+		// MaxAge is since something was last written to a conversation.
+		MaxAge Duration `mapstructure:"max_age"`
+		// MaxBytes is what all conversations of one caller may take on disk.
+		// The newest of them stays whatever it takes.
+		MaxBytes Size `mapstructure:"max_bytes"`
+	} `mapstructure:"retention"`
 }
 
 // MCPServer is a server with a search tool. See docs/OPERATIONS.md.
@@ -296,12 +306,13 @@ func (s Size) String() string {
 // MarshalText is String.
 func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Duration is a time. As text it is numbers with units, such as 90s or 1m30s.
+// Duration is a time. As text it is numbers with units, such as 90s or 1m30s, or a
+// number of days, such as 30d.
 type Duration time.Duration
 
 // UnmarshalText reads what String prints, and more.
 func (d *Duration) UnmarshalText(text []byte) error {
-	t, err := time.ParseDuration(string(text))
+	t, err := parseDays(string(text))
 	if err != nil {
 		return errors.New("want a time such as 60s")
 	}

@@ -86,6 +86,9 @@ func checkValue(value any, typ reflect.Type, path string) (usable bool, bad prob
 		}
 		return true, checkList(list, typ.Elem(), path)
 	}
+	if value == 0 && typ == reflect.TypeFor[Duration]() {
+		return true, nil // needs no unit
+	}
 	if _, ok := value.(string); !ok && typ == reflect.TypeFor[Duration]() {
 		return wrong("want %s, got %s", wanted(typ), kindOf(value))
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -142,7 +143,8 @@ func other(t *testing.T, k key, defaults *Config) (text string, value any) {
 		v = max(v/2, 8<<10)
 		return v.String(), v
 	case Duration:
-		return (v / 2).String(), v / 2
+		v = max(v/2, Duration(time.Minute/2))
+		return v.String(), v
 	case int:
 		if k.path == "compaction.model.max_input_tokens" {
 			return "1701", 1701

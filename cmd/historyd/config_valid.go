@@ -136,6 +136,7 @@ func (s *settings) checkNumbers(wrong func(key, format string, args ...any)) {
 		{"compaction.fold_batch", int64(s.Compaction.FoldBatch), 1, 10_000, false},
 		{"compaction.max_summary_chars", int64(s.Compaction.MaxSummaryChars), 500, 10_000_000, false},
 		{"compaction.model.max_input_tokens", int64(s.Compaction.Model.MaxInputTokens), compaction.MinInputTokens, 10_000_000, false},
+		{"retention.max_bytes", int64(s.Retention.MaxBytes), 0, 1 << 60, true},
 		{"replay.max_closure_tools", int64(s.Replay.MaxClosureTools), 1, 1024, false},
 	} {
 		switch {
@@ -145,6 +146,9 @@ func (s *settings) checkNumbers(wrong func(key, format string, args ...any)) {
 		default:
 			wrong(r.key, "want %d to %d, got %d", r.least, r.top, r.value)
 		}
+	}
+	if age := time.Duration(s.Retention.MaxAge); age != 0 && (age < time.Second || age > longestExpiry) {
+		wrong("retention.max_age", "want 0 for ever, or a second to a hundred years, got %v", s.Retention.MaxAge)
 	}
 	if rate := s.Limits.PerCallerRate; !(rate >= 0) || math.IsInf(rate, 0) {
 		wrong("limits.per_caller_rate", "want a number from 0 on, got %v", rate)

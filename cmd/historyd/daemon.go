@@ -25,6 +25,7 @@ import (
 	"historyd/internal/identity"
 	"historyd/internal/pipeline"
 	"historyd/internal/recall"
+	"historyd/internal/retention"
 	"historyd/internal/store"
 )
 
@@ -48,6 +49,7 @@ type daemon struct {
 	recaller      *recall.Recaller
 	pipeline      *pipeline.Pipeline
 	summariser    *compaction.Summariser // nil when summaries are digests
+	sweeper       *retention.Sweeper     // nil when everything is kept for ever
 
 	endpoints     []endpoint
 	server        *http.Server
@@ -122,7 +124,7 @@ func (d *daemon) open(ctx context.Context, operator string) (err error) {
 	if d.registry.Len() == 0 {
 		return fmt.Errorf("no callers yet: make one with\n  %s\nor start with --bootstrap-operator ID", d.settings.tokenCommand("ID"))
 	}
-	return nil
+	return d.openRetention(registry)
 }
 
 // listen opens all listeners that are not inherited.
@@ -293,6 +295,9 @@ func (d *daemon) close() error {
 		if err := d.debugListener.Close(); !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
+	}
+	if d.sweeper != nil {
+		d.sweeper.Close()
 	}
 	if d.summariser != nil {
 		d.summariser.Close()

@@ -84,7 +84,7 @@ func newRootCommand() *cobra.Command {
 	onlyCommands(root)
 	token := newTokenCommand(openCallersFile)
 	addFlags(token.PersistentFlags(), "data_dir")
-	root.AddCommand(newServeCommand(), token, newCheckCommand(), newStatsCommand(),
+	root.AddCommand(newServeCommand(), token, newCheckCommand(), newStatsCommand(), newRetentionCommand(),
 		newExportCommand(), newImportCommand(), newConfigCommand(), newVersionCommand())
 	helpOfCommandsOnly(root)
 	return root
