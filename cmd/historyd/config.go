@@ -83,6 +83,7 @@ type Config struct {
 		Header      Size `mapstructure:"header"`      // of a request, all headers together
 		Connections int  `mapstructure:"connections"` // open at a time, for each listener; one more waits for an idle one
 		// PerCallerConcurrency is how many requests of one caller run at a time.
+		// So many wait besides as a quarter of Connections.
 		PerCallerConcurrency int `mapstructure:"per_caller_concurrency"`
 		// PerCallerRate is how many requests a second a caller may make; 0 is
 		// as many as it likes.

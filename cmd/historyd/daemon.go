@@ -223,6 +223,7 @@ func (d *daemon) newHandler(reg *prometheus.Registry) (http.Handler, error) {
 			Import:               int64(s.Limits.Import),
 			PerCallerConcurrency: s.Limits.PerCallerConcurrency,
 			PerCallerRate:        s.Limits.PerCallerRate,
+			PerCallerWaiting:     max(1, s.Limits.Connections/4),
 		},
 		CacheBytes:  int64(s.Store.Cache),
 		MetricsAuth: s.Metrics.Auth,

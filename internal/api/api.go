@@ -39,6 +39,10 @@ type Limits struct {
 
 	PerCallerConcurrency int     // requests of one caller at a time; 256
 	PerCallerRate        float64 // requests of one caller a second; 0 means no limit
+
+	// PerCallerWaiting is how many more requests of one caller wait for their turn;
+	// others are refused at once, so that who waits does not take all connections. 256.
+	PerCallerWaiting int
 }
 
 // Options configures the handler. Pipeline and Callers are required.
@@ -131,11 +135,14 @@ func (l Limits) withDefaults() (Limits, error) {
 			*f.value = f.fallback
 		}
 	}
-	if l.PerCallerConcurrency < 0 || l.PerCallerRate < 0 {
-		return l, errors.New("api: Options.Limits: PerCallerConcurrency and PerCallerRate must not be negative")
+	if l.PerCallerConcurrency < 0 || l.PerCallerRate < 0 || l.PerCallerWaiting < 0 {
+		return l, errors.New("api: Options.Limits: PerCallerConcurrency, PerCallerRate and PerCallerWaiting must not be negative")
 	}
 	if l.PerCallerConcurrency == 0 {
 		l.PerCallerConcurrency = 256
+	}
+	if l.PerCallerWaiting == 0 {
+		l.PerCallerWaiting = 256
 	}
 	return l, nil
 }

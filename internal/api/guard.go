@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -162,6 +163,7 @@ type visitor struct {
 	scope   identity.Scope
 	limiter *rate.Limiter // nil means no limit
 	places  chan struct{} // one for each request that is being served
+	waiting atomic.Int64  // requests that wait for one, or for their turn
 	imports chan struct{} // likewise for imports, whose bodies are large
 }
 
@@ -191,15 +193,30 @@ const patience = 5 * time.Second
 func (x *exchange) enter(r *http.Request) error {
 	v := x.visitor
 	if v.limiter != nil {
-		if err := awaitTurn(r, v.limiter); err != nil {
+		if err := x.awaitTurn(r, v.limiter); err != nil {
 			return err
 		}
 	}
-	if err := take(r, v.places, patience-time.Since(x.start)); err != nil {
-		return err
+	select {
+	case v.places <- struct{}{}:
+	default:
+		err := x.wait(func() error { return take(r, v.places, patience-time.Since(x.start)) })
+		if err != nil {
+			return err
+		}
 	}
 	x.placed = true
 	return nil
+}
+
+// wait does something that waits, unless too many requests of the caller wait already.
+func (x *exchange) wait(fn func() error) error {
+	v := x.visitor
+	defer v.waiting.Add(-1)
+	if v.waiting.Add(1) > int64(x.server.limits.PerCallerWaiting) {
+		return rateLimited(time.Second)
+	}
+	return fn()
 }
 
 // leave gives the place back. A second call does nothing.
@@ -210,7 +227,7 @@ func (x *exchange) leave() {
 	}
 }
 
-func awaitTurn(r *http.Request, l *rate.Limiter) error {
+func (x *exchange) awaitTurn(r *http.Request, l *rate.Limiter) error {
 	turn := l.Reserve()
 	delay := turn.Delay()
 	if delay == 0 {
@@ -220,15 +237,20 @@ func awaitTurn(r *http.Request, l *rate.Limiter) error {
 		turn.Cancel()
 		return rateLimited(delay - patience)
 	}
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-r.Context().Done():
+	err := x.wait(func() error {
+		timer := time.NewTimer(delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return nil
+		case <-r.Context().Done():
+			return r.Context().Err()
+		}
+	})
+	if err != nil {
 		turn.Cancel()
-		return r.Context().Err()
 	}
+	return err
 }
 
 // take waits for a place among places.

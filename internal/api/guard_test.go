@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -323,6 +324,42 @@ func TestConcurrencyIsBoundedForEachCaller(t *testing.T) {
 	}
 	close(leave)
 	wg.Wait()
+}
+
+func TestNoMoreThanSomeRequestsOfACallerWait(t *testing.T) {
+	d := newDaemon(t, projection.Options{}, func(o *Options) { o.Limits.PerCallerConcurrency, o.Limits.PerCallerWaiting = 1, 2 })
+	entered, leave := make(chan struct{}, 9), make(chan struct{})
+	slow := func(op string) error {
+		if op == "append" {
+			entered <- struct{}{}
+			<-leave
+		}
+		return nil
+	}
+	d.engine.fail.Store(&slow)
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() { d.say("ann", "x", "hi") })
+	}
+	<-entered
+	v, _ := d.handler.(*server).visitors.Load(d.caller("ann"))
+	for v.(*visitor).waiting.Load() < 2 {
+		runtime.Gosched() // until both are there
+	}
+	for range 3 {
+		got := d.get("ann", "/v1/whoami")
+		want(t, got, 429, "rate_limited")
+		if s := got.header.Get("Retry-After"); s != "1" {
+			t.Errorf("Retry-After: %s", s)
+		}
+	}
+	if n := v.(*visitor).waiting.Load(); n != 2 {
+		t.Errorf("%d wait still, want the two that did", n)
+	}
+	want(t, d.get("bob", "/v1/whoami"), 200, "")
+	close(leave)
+	wg.Wait()
+	want(t, d.get("ann", "/v1/whoami"), 200, "")
 }
 
 func TestTheRateIsBoundedForEachCaller(t *testing.T) {
