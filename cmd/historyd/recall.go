@@ -75,7 +75,7 @@ func (d *daemon) openRecall(reg prometheus.Registerer, log *slog.Logger) (err er
 	o := d.settings.recallOptions()
 	o.Logger, o.Registerer = log, reg
 	if d.settings.Recall.Local {
-		d.index, err = recall.NewIndex(recall.SearchOptions{FS: d.data, Record: d.engine, Logger: log, Registerer: reg})
+		d.index, err = recall.NewIndex(recall.SearchOptions{FS: d.store.Disposable(), Record: d.engine, Logger: log, Registerer: reg})
 		if err != nil {
 			return fmt.Errorf("recall: %w", err)
 		}

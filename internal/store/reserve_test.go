@@ -203,6 +203,27 @@ func TestReserveIsKeptByManyAtOnce(t *testing.T) {
 	}
 }
 
+func TestReserveIsKeptByWhatIsDisposable(t *testing.T) {
+	t.Parallel()
+	fsys := crashfs.New()
+	fsys.SetCapacity(100_000)
+	s := openReserving(t, fsys, 5000)
+	f, err := s.Disposable().Create("words")
+	if err != nil {
+		t.Fatal(err)
+	}
+	room := 100_000 - used(fsys) - 5000
+	if n, err := f.WriteAt(make([]byte, room+1), 0); !errors.Is(err, history.ErrFull) || n != 0 {
+		t.Errorf("a byte too much: %d bytes are written, %v", n, err)
+	}
+	if n, err := f.WriteAt(make([]byte, room), 0); err != nil || int64(n) != room {
+		t.Errorf("what there is room for: %d bytes are written, %v", n, err)
+	}
+	if err := errors.Join(f.Close(), s.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestReserveOnASmallFileSystem fills a tmpfs, and then takes what is left of it.
 func TestReserveOnASmallFileSystem(t *testing.T) {
 	dir := t.TempDir()
