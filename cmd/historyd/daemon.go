@@ -217,20 +217,26 @@ func (d *daemon) newHandler(reg *prometheus.Registry) (http.Handler, error) {
 		Pipeline:     d.pipeline,
 		Callers:      d.registry,
 		AllowedHosts: s.AllowedHosts,
-		Limits: api.Limits{
-			Body:                 int64(s.Limits.Body),
-			Message:              int64(s.Limits.Message),
-			Import:               int64(s.Limits.Import),
-			PerCallerConcurrency: s.Limits.PerCallerConcurrency,
-			PerCallerRate:        s.Limits.PerCallerRate,
-			PerCallerWaiting:     max(1, s.Limits.Connections/4),
-		},
-		CacheBytes:  int64(s.Store.Cache),
-		MetricsAuth: s.Metrics.Auth,
-		Gatherer:    reg,
-		Registerer:  reg,
-		Logger:      d.log,
+		Limits:       s.requestLimits(),
+		CacheBytes:   int64(s.Store.Cache),
+		MetricsAuth:  s.Metrics.Auth,
+		Gatherer:     reg,
+		Registerer:   reg,
+		Logger:       d.log,
 	})
+}
+
+// requestLimits are the limits of requests in the words of the API.
+func (s *settings) requestLimits() api.Limits {
+	l := &s.Limits
+	return api.Limits{
+		Body:                 int64(l.Body),
+		Message:              int64(l.Message),
+		Import:               int64(l.Import),
+		PerCallerConcurrency: l.PerCallerConcurrency,
+		PerCallerRate:        l.PerCallerRate,
+		PerCallerWaiting:     max(1, l.Connections/4),
+	}
 }
 
 // openSummariser starts what asks a model, if that is wanted; nil otherwise.

@@ -59,37 +59,11 @@ func TestQuotasHoldThroughKills(t *testing.T) {
 	ann, bob := caller{d, d.token("operator", "ann", "")}, caller{d, d.token("mesh", "bob", "")}
 	d.begin()
 	for life := range 4 {
-		var answered atomic.Int64
-		var clients sync.WaitGroup
-		dead := make(chan struct{})
-		for client := range 6 {
-			clients.Go(func() {
-				rng := rand.New(rand.NewPCG(uint64(life), uint64(client)))
-				for {
-					select {
-					case <-dead:
-						return
-					default:
-					}
-					status, text, _, err := ann.try("POST", fmt.Sprintf("/v1/conversations/c%d/turns", rng.IntN(4)), words(rng.IntN(4000)))
-					switch {
-					case err != nil, status == http.StatusServiceUnavailable: // killed meanwhile
-					case status == http.StatusInsufficientStorage:
-						if p := decode[refused](t, text); p.Code != "quota_exceeded" || p.Field != "quota.bytes" || p.Limit != quota || p.Actual <= quota {
-							t.Errorf("refused: %s", text)
-						}
-					case status != http.StatusCreated:
-						t.Errorf("append: %d %s", status, text)
-					}
-					answered.Add(1)
-				}
-			})
-		}
+		stop, answered := ann.crowd(uint64(life), quota)
 		await(t, "some are answered", func() bool { return answered.Load() > 40 })
 		bob.do(201, "POST", "/v1/conversations/mine/turns", words(100))
 		d.kill()
-		close(dead)
-		clients.Wait()
+		stop()
 		if got := d.took("operator"); got > quota {
 			t.Fatalf("life %d: %d bytes are there, of %d", life, got, quota)
 		}
@@ -117,6 +91,44 @@ func TestQuotasHoldThroughKills(t *testing.T) {
 	if out, err := d.command("check", d.dir).CombinedOutput(); err != nil {
 		t.Errorf("check: %v: %s", err, out)
 	}
+}
+
+// crowd is many clients of a caller that append until stop, and how often they were
+// answered. Nothing but its quota may keep them from it while the daemon lives.
+func (c caller) crowd(seed uint64, quota int64) (stop func(), answered *atomic.Int64) {
+	answered = &atomic.Int64{}
+	var clients sync.WaitGroup
+	dead := make(chan struct{})
+	one := func(rng *rand.Rand) {
+		status, text, _, err := c.try("POST", fmt.Sprintf("/v1/conversations/c%d/turns", rng.IntN(4)), words(rng.IntN(4000)))
+		switch {
+		case err != nil, status == http.StatusServiceUnavailable: // killed meanwhile
+		case status == http.StatusInsufficientStorage:
+			if p := decode[refused](c.d.t, text); p.Code != "quota_exceeded" || p.Field != "quota.bytes" || p.Limit != quota || p.Actual <= quota {
+				c.d.t.Errorf("refused: %s", text)
+			}
+		case status != http.StatusCreated:
+			c.d.t.Errorf("append: %d %s", status, text)
+		}
+		answered.Add(1)
+	}
+	for client := range 6 {
+		clients.Go(func() {
+			rng := rand.New(rand.NewPCG(seed, uint64(client)))
+			for {
+				select {
+				case <-dead:
+					return
+				default:
+					one(rng)
+				}
+			}
+		})
+	}
+	return func() {
+		close(dead)
+		clients.Wait()
+	}, answered
 }
 
 // fillUp appends until there is no room for the smallest message.
@@ -176,16 +188,7 @@ func TestAFullFileSystem(t *testing.T) {
 	}
 	ann.do(200, "POST", "/v1/conversations/big/rewind", []byte(`{"through_seq":2}`))
 	d.token("mesh", "bob", "") // it is a file, too
-	// Others take the rest.
-	other, err := os.Create(filepath.Join(mount, "other"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for size := 64 << 10; size > 0; {
-		if _, err := other.Write(make([]byte, size)); err != nil {
-			size /= 2
-		}
-	}
+	occupy(t, filepath.Join(mount, "other"))
 	if status, text, _, err := ann.try("POST", "/v1/conversations/big/turns", words(10)); err != nil || status != 507 {
 		t.Errorf("an append with nothing free: %d %s, %v", status, text, err)
 	}
@@ -202,7 +205,21 @@ func TestAFullFileSystem(t *testing.T) {
 	if out, err := d.command("check", d.dir).CombinedOutput(); err != nil {
 		t.Errorf("check: %v: %s", err, out)
 	}
-	if err := other.Close(); err != nil {
-		t.Error(err)
+}
+
+// occupy takes all that is left of a file system, as others may.
+func occupy(t *testing.T, name string) {
+	t.Helper()
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size := 64 << 10; size > 0; {
+		if _, err := f.Write(make([]byte, size)); err != nil {
+			size /= 2
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
