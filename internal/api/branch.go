@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json/jsontext"
 	"errors"
 	"net/http"
 	"slices"
@@ -19,6 +20,10 @@ type forkReply struct {
 	ThroughSeq   int64  `json:"through_seq,omitzero"` // of the source, when the request gave it
 	Messages     int64  `json:"messages"`
 	LastSeq      int64  `json:"last_seq"`
+	// Repaired is there only when something had to be.
+	Repaired      []pipeline.Mended `json:"repaired,omitempty"`
+	RepairedTotal int64             `json:"repaired_total,omitzero"` // when the list does not hold all
+	Damaged       jsontext.Value    `json:"damaged,omitzero"`
 }
 
 // fork serves POST /v1/conversations/{c}/fork.
@@ -53,7 +58,14 @@ func (s *server) fork(x *exchange, r *http.Request) error {
 	h := x.Header()
 	h["Etag"] = []string{history.ETag(done.Epoch, done.LastSeq)}
 	h["Location"] = []string{"/v1/conversations/" + to.Name}
-	return x.reply(http.StatusCreated, forkReply{to.Name, from.Name, max(b.through, 0), done.Added, done.LastSeq})
+	out := forkReply{Conversation: to.Name, ForkedFrom: from.Name, ThroughSeq: max(b.through, 0), Messages: done.Added, LastSeq: done.LastSeq, Repaired: done.Mended}
+	if done.MendedTotal > int64(len(done.Mended)) {
+		out.RepairedTotal = done.MendedTotal
+	}
+	if done.Damage != nil {
+		out.Damaged = appendDamage(nil, done.Damage)
+	}
+	return x.reply(http.StatusCreated, out)
 }
 
 type rewindReply struct {

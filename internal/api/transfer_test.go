@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -191,6 +192,56 @@ func TestBadLinesAndElementsAreToldWithAllOthers(t *testing.T) {
 		t.Errorf("two large lines: %s", got.body)
 	}
 	want(t, d.get("ann", "/v1/conversations/x"), 404, "not_found")
+}
+
+// TestWhatIsLostIsMendedInImportsAndForks loses a picture of a conversation that is then
+// exported and forked.
+func TestWhatIsLostIsMendedInImportsAndForks(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	picture := base64.StdEncoding.EncodeToString([]byte("picture"))
+	want(t, d.post("ann", "/v1/conversations/x/turns", `{"messages":[{"role":"user","content":[{"type":"text","text":"see"},{"type":"image","media_type":"image/png","data":"`+picture+`"}]},{"role":"assistant","content":"yes"}]}`), 201, "")
+	for name := range d.disk.Files() {
+		if strings.Contains(name, "/attachments/") {
+			d.disk.Corrupt(name, func(was []byte) []byte { return append(was[1:], '!') })
+		}
+	}
+	got := d.post("ann", "/v1/conversations/x/fork", `{"to":"y"}`)
+	want(t, got, 201, "")
+	if !strings.HasSuffix(strings.TrimSpace(got.body), `"messages":2,"last_seq":2,"repaired":[{"seq":1,"code":"missing_attachment","detail":"the bytes of an attachment are lost: a text says so in its place"}]}`) {
+		t.Errorf("the fork answers %s", got.body)
+	}
+	again := d.post("ann", "/v1/conversations/y/fork", `{"to":"z"}`)
+	want(t, again, 201, "")
+	if strings.Contains(again.body, "repaired") {
+		t.Errorf("the fork of the fork answers %s", again.body)
+	}
+	for format, media := range map[string]string{"native": "application/json", "tar": "application/x-tar", "jsonl": "application/x-ndjson"} {
+		export := d.get("ann", "/v1/conversations/x/export?format="+format)
+		want(t, export, 200, "")
+		to := request{method: "POST", path: "/v1/conversations/" + format + "/import?format=" + format, caller: "ann", body: export.body, header: http.Header{"Content-Type": {media}}}
+		refused := d.send(to)
+		want(t, refused, 422, "invalid_history")
+		if p := refused.problem(t); p.Field != "messages[0].content[1].attachment" || !strings.Contains(p.Detail, "repair=true") {
+			t.Errorf("%s: %s", format, refused.body)
+		}
+		to.path += "&repair=true"
+		done := d.send(to)
+		want(t, done, 201, "")
+		if r := as[importReply](t, done); r.Imported != 2 || len(r.Repaired) != 1 || r.Repaired[0].Code != "missing_attachment" || r.Repaired[0].Path != "messages[0].content[1].attachment" {
+			t.Errorf("%s: %s", format, done.body)
+		}
+		replay := d.get("ann", "/v1/conversations/"+format+"/replay?mode=full&format=openai")
+		if !strings.Contains(replay.body, "[image: its bytes are missing]") {
+			t.Errorf("%s: the replay is %s", format, replay.body)
+		}
+		if page := d.get("ann", "/v1/conversations/"+format+"/messages"); !strings.Contains(page.body, `,"synthetic":true,"extra":{"missing":{"type":"image","media_type":"image/png","attachment":"sha256:`) {
+			t.Errorf("%s: the page is %s", format, page.body)
+		}
+		want(t, d.post("ann", "/v1/conversations/again-"+format+"/import", d.get("ann", "/v1/conversations/"+format+"/export").body), 201, "")
+	}
+	for _, format := range []string{"openai", "anthropic", "responses", "gemini"} { // where it is a block of ours, and opaque
+		want(t, d.post("ann", "/v1/conversations/"+format+"/import?format="+format, d.get("ann", "/v1/conversations/x/export?format="+format).body), 201, "")
+	}
 }
 
 func TestADocumentWithoutMessagesMakesNoConversation(t *testing.T) {

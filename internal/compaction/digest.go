@@ -71,7 +71,7 @@ func (d *digest) message(m *history.Message) {
 func said(m *history.Message) string {
 	var texts []string
 	for i := range m.Content {
-		if b := &m.Content[i]; b.Type == history.TextBlock {
+		if b := &m.Content[i]; b.Said() {
 			if s := strings.TrimSpace(b.Text); s != "" {
 				texts = append(texts, s)
 			}

@@ -268,3 +268,17 @@ func FuzzQuoted(f *testing.F) {
 		}
 	})
 }
+
+// What a repair put in the place of an image nobody said.
+func TestWhatARepairWroteIsInNoDigest(t *testing.T) {
+	mended := history.Text("[image: its bytes are missing]")
+	mended.Synthetic = true
+	m := person("see")
+	m.Content = append(m.Content, mended)
+	if line := lineOf(t, m, assistant("yes", mended)); strings.Contains(line, "missing") || !strings.Contains(line, `user: "see"`) {
+		t.Errorf("the line is %s", line)
+	}
+	if e, said := entryOf(&m); !said || strings.Contains(e.text, "missing") {
+		t.Errorf("a model is told %+v", e)
+	}
+}

@@ -53,6 +53,9 @@ func (b *Block) Media() bool {
 	return b.Type == ImageBlock || b.Type == DocumentBlock || b.Type == AudioBlock
 }
 
+// Said reports whether the block is text that somebody said, or a tool.
+func (b *Block) Said() bool { return b.Type == TextBlock && !b.Synthetic }
+
 // Errors of ParseDataURL. Both leave the URL as something that nobody can take.
 var (
 	errNotBase64  = errors.New("must be base64 of at least one byte, with its padding and without line breaks")

@@ -122,7 +122,7 @@ type Block struct {
 
 	Truncated *Truncation // tool_result
 	Redacted  *Redaction  // tool_call, tool_result
-	Synthetic bool        // made by a repair
+	Synthetic bool        // made by a repair, not said by anybody
 
 	Extra jsontext.Value // as in Message
 }

@@ -204,6 +204,9 @@ type Import struct {
 	// Note is called after them, when it is known which messages are skipped, with the
 	// first MaxSkipped of their positions in Messages. It may be nil.
 	Note func(skipped []int64) jsontext.Value
+	// Mend is given each message that is not skipped when all have been taken, before it
+	// becomes part of the record, with what it may change: its blocks. It may be nil.
+	Mend func(*Message)
 	// Before is called last, when the record is about to change, and at most once. An
 	// error of it ends the import with nothing done. It may be nil.
 	Before func() error

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"historyd/internal/history"
+	"historyd/internal/projection"
 )
 
 // maxNamed is how many attachments a document may name without their bytes, and be told
@@ -20,9 +21,9 @@ const maxNamed = 100_000
 
 // A naming is where an attachment is named first, of which there are no bytes so far.
 type naming struct {
-	order        int32 // among all
 	block, inner int32 // inner is -1 outside of results
 	said         bool  // it is named outside of results, too
+	idle         bool  // none but messages that will be skipped name it
 	message      int64
 	kind         string // the media type that is said first
 }
@@ -37,15 +38,20 @@ func (n *naming) path() string {
 
 // name notes the attachments that a kept message names.
 func (in *intake) name(m *history.Message, index int64) {
+	idle := in.have != nil && m.ID != ""
+	if idle {
+		_, idle = in.have[markOf([]byte(m.ID))]
+	}
 	for i := range m.Content {
-		in.nameBlock(&m.Content[i], index, i, -1)
+		in.nameBlock(&m.Content[i], naming{idle: idle, message: index, block: int32(i), inner: -1})
 		for j := range m.Content[i].Content {
-			in.nameBlock(&m.Content[i].Content[j], index, i, j)
+			in.nameBlock(&m.Content[i].Content[j], naming{idle: idle, message: index, block: int32(i), inner: int32(j)})
 		}
 	}
 }
 
-func (in *intake) nameBlock(b *history.Block, message int64, block, inner int) {
+// nameBlock notes the attachment that a block names at that place.
+func (in *intake) nameBlock(b *history.Block, at naming) {
 	hash, ok := history.AttachmentSum(b.Attachment)
 	if !b.Media() || !ok {
 		return // a name that is none its reader has told
@@ -65,9 +71,11 @@ func (in *intake) nameBlock(b *history.Block, message int64, block, inner int) {
 		if in.namings++; in.namings > maxNamed {
 			return
 		}
-		n = naming{order: int32(in.namings), message: message, block: int32(block), inner: int32(inner)}
+		n = at
+	} else if n.idle && !at.idle {
+		n.idle, n.message, n.block, n.inner = false, at.message, at.block, at.inner
 	}
-	n.said = n.said || inner < 0
+	n.said = n.said || at.inner < 0
 	if n.kind == "" {
 		n.kind = in.kinds.of(b.MediaType)
 	}
@@ -144,23 +152,44 @@ func (in *intake) bring(ctx context.Context, hand func(history.Attachment) bool)
 	return in.miss()
 }
 
-// miss notes as faults the attachments of which there are no bytes.
+// miss notes the attachments of which there are no bytes.
 func (in *intake) miss() error {
 	var missing []naming
 	for hash, n := range in.named {
+		if n.idle {
+			continue
+		}
 		held, err := in.holds(history.AttachmentScheme + hex.EncodeToString(hash[:]))
 		if err != nil {
 			return err
 		}
 		if !held {
 			missing = append(missing, n)
+			in.lost[hash] = struct{}{}
 		}
 	}
-	slices.SortFunc(missing, func(a, b naming) int { return cmp.Compare(a.order, b.order) })
+	slices.SortFunc(missing, func(a, b naming) int {
+		return cmp.Or(cmp.Compare(a.message, b.message), cmp.Compare(a.block, b.block), cmp.Compare(a.inner, b.inner))
+	})
+	detail := "neither the document nor the conversation holds an attachment of this name: with repair=true a text says so in its place"
+	if in.doc.Repair {
+		detail = "neither the document nor the conversation holds an attachment of this name: a text says so in its place"
+	}
 	for i := range missing {
-		in.faults.Add(missing[i].path(), history.CodeInvalidMessage, -1, "neither the document nor the conversation holds an attachment of this name")
+		in.checker.Wrong(missing[i].path(), projection.CodeMissingAttachment, detail)
 	}
 	return nil
+}
+
+// mend puts a text where an attachment is missing.
+func (in *intake) mend(m *history.Message) {
+	if len(in.lost) > 0 {
+		projection.Missing(m, func(name string) bool {
+			hash, _ := history.AttachmentSum(name)
+			_, lost := in.lost[hash]
+			return lost
+		})
+	}
 }
 
 // holds reports whether the record has the bytes of an attachment.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json/jsontext"
+	"errors"
 	"fmt"
 	"iter"
 
@@ -14,49 +15,75 @@ import (
 // Fork makes a new conversation of the messages of another one, up to the one with
 // that seq; 0 means all. Rewound ones are left out. The copies have ids of their own
 // and say of what they are copies; all else about them is as it was, attachments
-// included. What is stored has passed projection, and passes it no second time.
+// included. What is stored has passed projection, and passes it no second time. Where
+// the bytes of an attachment are lost, a text says so in its place, and Mended tells.
 //
 // It is whole or not at all. history.ErrNotFound when there is nothing to fork, or all
 // of it is rewound, ErrNoSuchMessage when the seq is none of its record, ErrNotEmpty when the new
 // conversation has messages already, as a fork to itself has.
-func (p *Pipeline) Fork(ctx context.Context, from, to Conversation, through int64) (history.Receipt, error) {
-	receipt, err := p.fork(ctx, from, to, through)
+func (p *Pipeline) Fork(ctx context.Context, from, to Conversation, through int64) (Forked, error) {
+	out, err := p.fork(ctx, from, to, through)
 	p.metrics.forked(err)
-	p.added(to, receipt, err)
-	return receipt, err
+	p.added(to, out.Receipt, err)
+	return out, err
 }
 
-func (p *Pipeline) fork(ctx context.Context, from, to Conversation, through int64) (history.Receipt, error) {
+// Forked tells what became of a fork.
+type Forked struct {
+	history.Receipt
+	Mended      []Mended // the first MaxTold, in order
+	MendedTotal int64
+	Damage      *history.Damage // what of the source could not be read, and is not in the copy
+}
+
+// Mended names where an attachment of which there are no bytes is named first.
+type Mended struct {
+	Seq    int64  `json:"seq"` // of the message that was copied
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+}
+
+func (p *Pipeline) fork(ctx context.Context, from, to Conversation, through int64) (Forked, error) {
 	view, err := p.open(from).View(ctx)
 	if err != nil {
-		return history.Receipt{}, fmt.Errorf("view: %w", err)
+		return Forked{}, fmt.Errorf("view: %w", err)
 	}
 	defer view.Close()
 	state := view.State()
 	switch {
 	case !state.Exists():
-		return history.Receipt{}, fmt.Errorf("fork: %w", history.ErrNotFound)
+		return Forked{}, fmt.Errorf("fork: %w", history.ErrNotFound)
 	case through < 0 || through > state.LastSeq:
-		return history.Receipt{}, fmt.Errorf("fork: %w", history.ErrNoSuchMessage)
+		return Forked{}, fmt.Errorf("fork: %w", history.ErrNoSuchMessage)
 	case from == to:
-		return history.Receipt{}, fmt.Errorf("fork: %w", history.ErrNotEmpty)
+		return Forked{}, fmt.Errorf("fork: %w", history.ErrNotEmpty)
 	case through == 0:
 		through = state.LastSeq
 	}
-	f := &copying{policy: p.policy.Load(), view: view, from: from.Name, names: map[string]bool{}}
+	f := &copying{policy: p.policy.Load(), view: view, from: from.Name, names: map[string]bool{}, lost: map[string]bool{}}
 	receipt, err := p.open(to).Import(ctx, history.Import{
 		Mode:        history.Create,
 		Messages:    f.messages(ctx, through),
 		Attachments: f.attachments(ctx),
 		Remember:    f.remember,
+		Mend:        f.mend,
 		Fold:        p.compactor,
 	})
 	if err != nil {
-		return history.Receipt{}, fmt.Errorf("fork: %w", err)
+		return Forked{}, fmt.Errorf("fork: %w", err)
 	}
 	p.folded(ctx, to, receipt)
 	p.metrics.stored("fork", &f.tally)
-	return receipt, nil
+	if n := len(f.lost); n > 0 {
+		p.log.WarnContext(ctx, "a fork found attachments without their bytes", "scope", from.Scope, "attachments", n)
+	}
+	return Forked{receipt, f.mended, int64(len(f.lost)), view.Damage()}, nil
+}
+
+// namedAt is an attachment, and the message that names it first.
+type namedAt struct {
+	name string
+	seq  int64
 }
 
 // A copying is a fork under way.
@@ -66,7 +93,9 @@ type copying struct {
 	from   string
 
 	names      map[string]bool // of attachments
-	order      []string
+	order      []namedAt
+	lost       map[string]bool // those without their bytes
+	mended     []Mended
 	lastNote   jsontext.Value
 	categories map[string]string
 	tally      tally
@@ -118,7 +147,7 @@ func (f *copying) copy(r history.Record) (history.Message, error) {
 	}
 	m.MediaBlocks(func(b *history.Block) {
 		if b.Attachment != "" && !f.names[b.Attachment] {
-			f.names[b.Attachment], f.order = true, append(f.order, b.Attachment)
+			f.names[b.Attachment], f.order = true, append(f.order, namedAt{b.Attachment, m.Seq})
 		}
 	})
 	m.Forked = &history.Forked{Conversation: f.from, ID: m.ID, Seq: m.Seq}
@@ -144,8 +173,12 @@ func (f *copying) remember() jsontext.Value { return note{Categories: f.categori
 
 func (f *copying) attachments(ctx context.Context) iter.Seq2[history.Attachment, error] {
 	return func(yield func(history.Attachment, error) bool) {
-		for _, name := range f.order {
-			a, err := f.view.Attachment(name)
+		for _, named := range f.order {
+			a, err := f.view.Attachment(named.name)
+			if errors.Is(err, history.ErrNotFound) || errors.Is(err, history.ErrDamaged) {
+				f.lose(named)
+				continue
+			}
 			if err == nil {
 				err = ctx.Err()
 			}
@@ -157,6 +190,20 @@ func (f *copying) attachments(ctx context.Context) iter.Seq2[history.Attachment,
 				return
 			}
 		}
+	}
+}
+
+// lose notes that there are no bytes of an attachment.
+func (f *copying) lose(named namedAt) {
+	f.lost[named.name] = true
+	if len(f.mended) < MaxTold {
+		f.mended = append(f.mended, Mended{named.seq, projection.CodeMissingAttachment, "the bytes of an attachment are lost: a text says so in its place"})
+	}
+}
+
+func (f *copying) mend(m *history.Message) {
+	if len(f.lost) > 0 {
+		projection.Missing(m, func(name string) bool { return f.lost[name] })
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"historyd/internal/projection"
 )
 
-func (b *bench) fork(from, to Conversation, through int64) history.Receipt {
+func (b *bench) fork(from, to Conversation, through int64) Forked {
 	b.t.Helper()
 	r, err := b.Fork(context.Background(), from, to, through)
 	if err != nil {
@@ -198,15 +198,71 @@ func TestForksThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestADamagedAttachmentCannotBeForked(t *testing.T) {
-	b := newBench(t, projection.Options{})
-	ann := conversation(t, "ann")
-	b.record(ann, Turn{Messages: []history.Message{said(history.User, "hi"), with(said(history.User, "see"), image([]byte("picture")))}})
-	b.corrupt([]byte("picture"))
-	if _, err := b.Fork(context.Background(), ann, Conversation{ann.Scope, "copy"}, 0); !errors.Is(err, history.ErrDamaged) {
-		t.Errorf("Fork: %v", err)
+// A fork goes on where attachments are lost: texts say so, and Mended tells where.
+func TestLostAttachmentsEndNoFork(t *testing.T) {
+	b := newBench(t, projection.Options{Tools: []projection.Rule{{Match: "look", Category: "misc"}}})
+	ann, to, next := conversation(t, "ann"), Conversation{conversation(t, "ann").Scope, "copy"}, Conversation{conversation(t, "ann").Scope, "next"}
+	lost, gone, kept := []byte("lost"), []byte("gone"), []byte("kept")
+	picture := image(lost)
+	picture.Filename, picture.Extra = "cat.png", []byte(`{"detail":"low"}`)
+	b.record(ann, Turn{Messages: []history.Message{
+		said(history.User, "hi"), with(said(history.User, "see"), picture, image(kept)), calls("c", "look", "{}"), shows("c", image(gone), image(lost)), with(said(history.Assistant, "so"), image(lost)),
+	}})
+	b.corrupt(lost)
+	b.remove(gone)
+	done := b.fork(ann, to, 0)
+	if done.Added != 5 || done.MendedTotal != 2 || len(done.Mended) != 2 || done.Mended[0].Seq != 2 || done.Mended[1].Seq != 4 || done.Mended[0].Code != "missing_attachment" {
+		t.Errorf("the fork tells %+v", done)
 	}
-	b.fork(ann, Conversation{ann.Scope, "copy"}, 1)
+	got := b.stored(to)
+	const text = "[image: its bytes are missing]"
+	for _, block := range []history.Block{got[1].Content[1], got[3].Content[0].Content[0], got[3].Content[0].Content[1], got[4].Content[1]} {
+		if block.Type != history.TextBlock || block.Text != text || !block.Synthetic || block.Attachment != "" {
+			t.Errorf("in the place of an image stands %+v", block)
+		}
+	}
+	if want := `{"missing":{"type":"image","media_type":"image/png","attachment":"` + picture.Attachment + `","filename":"cat.png","extra":{"detail":"low"}}}`; string(got[1].Content[1].Extra) != want {
+		t.Errorf("beside it stands %s, want %s", got[1].Content[1].Extra, want)
+	}
+	if a, err := b.Attachment(t.Context(), to, image(kept).Attachment); err != nil || string(a.Data) != "kept" || a.MediaType != "image/png" {
+		t.Errorf("the other attachment: %+v, %v", a, err)
+	}
+	if before := b.stored(ann)[1].Content[1]; before.Attachment != picture.Attachment {
+		t.Errorf("the source has changed: %+v", before)
+	}
+	if again := b.fork(to, next, 0); again.MendedTotal != 0 || again.Added != 5 {
+		t.Errorf("the fork of the fork tells %+v", again)
+	}
+	if quiet := b.fork(ann, Conversation{ann.Scope, "first"}, 1); quiet.Mended != nil {
+		t.Errorf("a fork up to the first message tells %+v", quiet)
+	}
+	// Nobody said it: what was said is the rest.
+	b.record(to, Turn{Messages: []history.Message{said(history.User, "last")}})
+	for _, m := range b.replay(to, Ask{}).Messages {
+		if strings.Contains(string(history.AppendMessage(nil, &m)), text) {
+			t.Errorf("a replay of what was said has %+v", m)
+		}
+	}
+	full := ""
+	for _, m := range b.replay(to, Ask{Full: true}).Messages {
+		full += string(history.AppendMessage(nil, &m))
+	}
+	if n := strings.Count(full, text); n != 4 {
+		t.Errorf("a replay in full says it %d times", n)
+	}
+}
+
+// remove takes the attachment of those bytes away.
+func (b *bench) remove(data []byte) {
+	b.t.Helper()
+	digits, _ := history.AttachmentHash(history.AttachmentName(data))
+	for name := range b.disk.Files() {
+		if strings.HasSuffix(name, "attachments/"+digits) {
+			b.must(b.disk.Remove(name))
+			return
+		}
+	}
+	b.t.Fatal("there is no such attachment")
 }
 
 // corrupt alters the attachment of those bytes.

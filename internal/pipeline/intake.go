@@ -63,6 +63,7 @@ type intake struct {
 	named   map[[sha256.Size]byte]naming
 	namings int
 	kinds   kinds
+	lost    map[[sha256.Size]byte]struct{} // attachments that are missing
 	tally   tally
 	told    importNote
 }
@@ -78,6 +79,7 @@ func newIntake(d Document, policy *projection.Policy, most int64) *intake {
 		there:   map[mark]struct{}{},
 		named:   map[[sha256.Size]byte]naming{},
 		kinds:   kinds{},
+		lost:    map[[sha256.Size]byte]struct{}{},
 	}
 	in.checker = projection.NewChecker(d.Repair, &in.faults)
 	return in
@@ -242,6 +244,9 @@ func (in *intake) flush(yield func(history.Message, error) bool) bool {
 			n++
 		}
 		m := &kept.Messages[i]
+		if !in.faulty() {
+			in.identify(m)
+		}
 		in.name(m, places[i])
 		if !in.faulty() && !in.hand(m, places[i], changes[:n], yield) {
 			return false
@@ -253,7 +258,6 @@ func (in *intake) flush(yield func(history.Message, error) bool) bool {
 
 // hand hands one message on.
 func (in *intake) hand(m *history.Message, index int64, changes []projection.Change, yield func(history.Message, error) bool) bool {
-	in.identify(m)
 	size := in.print.add(m)
 	if _, there := in.have[markOf([]byte(m.ID))]; there {
 		if in.told.SkippedTotal++; len(in.skipped) < MaxTold {

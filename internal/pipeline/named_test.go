@@ -89,3 +89,64 @@ func (l looking) Attachments() iter.Seq2[history.Attachment, error] {
 	l.w.look()
 	return l.Source.Attachments()
 }
+
+// What cannot be had of an import is mended when that is asked for, and told.
+func TestMissingAttachmentsAreMended(t *testing.T) {
+	b := newBench(t, projection.Options{})
+	c, ctx := conversation(t, "ann"), context.Background()
+	here, missing, broken := []byte("here"), []byte("missing"), []byte("broken")
+	b.record(c, Turn{Messages: []history.Message{with(said(history.User, "first"), image(broken))}})
+	b.corrupt(broken)
+	doc := func() *listed {
+		old := b.stored(c)[0]
+		mine := with(said(history.User, "then"), named(missing), named(here), image([]byte("inline")))
+		mine.ID = "mine"
+		l := list(old, mine, with(said(history.User, "again"), named(broken), named(missing)))
+		l.attachments = []history.Attachment{{Name: history.AttachmentName(here), Data: here}}
+		return l
+	}
+	_, err := b.Import(ctx, c, Document{Mode: history.Extend, Source: doc()})
+	if got, want := paths(err), "messages[1].content[1].attachment messages[2].content[1].attachment"; got != want {
+		t.Errorf("faults at %s, want %s: %v", got, want, err)
+	}
+	done := b.load(c, Document{Mode: history.Extend, Source: doc(), Repair: true, Key: "k"})
+	if done.Added != 2 || done.SkippedTotal != 1 || done.RepairedTotal != 2 {
+		t.Fatalf("the import tells %+v", done)
+	}
+	for i, path := range []string{"messages[1].content[1].attachment", "messages[2].content[1].attachment"} {
+		if r := done.Repaired[i]; r.Path != path || r.Code != "missing_attachment" || r.Detail == "" {
+			t.Errorf("repaired: %+v, want %s", r, path)
+		}
+	}
+	if again := b.load(c, Document{Mode: history.Extend, Source: doc(), Repair: true, Key: "k"}); !again.Replayed || again.RepairedTotal != 2 || len(again.Repaired) != 2 {
+		t.Errorf("sent again it tells %+v", again)
+	}
+	if twice := b.load(c, Document{Mode: history.Extend, Source: doc(), Repair: true}); twice.Added != 0 || twice.RepairedTotal != 0 {
+		t.Errorf("imported twice it tells %+v", twice)
+	}
+	if _, err := b.Import(ctx, c, Document{Mode: history.Extend, Source: doc()}); err != nil {
+		t.Errorf("what is there already is refused: %v", err)
+	}
+	got := b.stored(c)
+	for i, want := range []string{"text image", "text text image image", "text text text"} {
+		var types []string
+		for _, block := range got[i].Content {
+			types = append(types, string(block.Type))
+		}
+		if strings.Join(types, " ") != want {
+			t.Errorf("message %d holds %s, want %s", i, types, want)
+		}
+	}
+	if block := got[1].Content[1]; block.Text != "[image: its bytes are missing]" || !block.Synthetic {
+		t.Errorf("in its place stands %+v", block)
+	}
+	// An export of it can be taken anywhere.
+	out, _ := b.dump(c)
+	other := conversation(t, "bob")
+	out[0].Content = out[0].Content[:1]
+	more := list(out...)
+	more.attachments = []history.Attachment{{Name: history.AttachmentName(here), Data: here}, {Name: history.AttachmentName([]byte("inline")), Data: []byte("inline")}}
+	if done := b.load(other, Document{Mode: history.Create, Source: more}); done.RepairedTotal != 0 || b.stored(other)[1].Content[1].Text != got[1].Content[1].Text || !b.stored(other)[1].Content[1].Synthetic {
+		t.Errorf("elsewhere it is %+v: %+v", done, b.stored(other)[1].Content[1])
+	}
+}

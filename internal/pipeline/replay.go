@@ -170,14 +170,12 @@ func (r *Report) text(m *history.Message) (history.Message, bool) {
 	}
 	blank, written, media := 0, 0, 0
 	for i := range m.Content {
-		switch b := &m.Content[i]; b.Type {
-		case history.TextBlock:
-			if strings.TrimSpace(b.Text) == "" {
-				blank++
-			} else {
-				written++
-			}
-		case history.ImageBlock, history.DocumentBlock, history.AudioBlock:
+		switch b := &m.Content[i]; {
+		case b.Said() && strings.TrimSpace(b.Text) == "":
+			blank++
+		case b.Said():
+			written++
+		case b.Media(), b.Type == history.TextBlock: // a text in the place of one
 			media++
 		}
 	}

@@ -38,7 +38,7 @@ type Source interface {
 type Document struct {
 	Source Source
 	Mode   history.ImportMode
-	Repair bool   // drop what cannot be right instead of refusing the document
+	Repair bool   // drop or replace what cannot be right instead of refusing the document
 	Key    string // idempotency key; none when empty
 }
 
@@ -61,7 +61,7 @@ type Skipped struct {
 	ID    string `json:"id"`
 }
 
-// Repaired tells what of the document was left out to make it right.
+// Repaired tells what of the document was left out or replaced to make it right.
 type Repaired struct {
 	Path   string `json:"path"`
 	Code   string `json:"code"`
@@ -116,6 +116,7 @@ func (p *Pipeline) load(ctx context.Context, c Conversation, d Document) (Import
 		Fingerprint: in.fingerprint,
 		Remember:    in.remember,
 		Note:        in.note,
+		Mend:        in.mend,
 		Fold:        p.compactor,
 	})
 	if errors.Is(err, errNothing) {

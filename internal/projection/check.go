@@ -7,7 +7,7 @@ import (
 	"historyd/internal/history"
 )
 
-// A Repair is something that a Checker left out.
+// A Repair is something that was left out, or replaced, because it cannot be right.
 type Repair struct {
 	Path, Code, Detail string
 }
@@ -45,7 +45,7 @@ func NewChecker(repair bool, faults *history.Faults) *Checker {
 // returns it without what is left out, and false when nothing of it stays.
 func (c *Checker) Message(index int64, m history.Message) (kept history.Message, ok bool) {
 	if m.ID != "" && !c.Take(m.ID) {
-		c.wrong(fmt.Sprintf("messages[%d]", index), CodeDuplicateID, "an earlier message has the same id")
+		c.Wrong(fmt.Sprintf("messages[%d]", index), CodeDuplicateID, "an earlier message has the same id")
 		return m, !c.repair
 	}
 	content := c.content(index, m.Content)
@@ -73,10 +73,11 @@ func (c *Checker) Take(id string) bool {
 	return true
 }
 
-// Repaired tells what was left out, the first 1000, and how much it was in all.
+// Repaired tells what was repaired, the first 1000, and how much it was in all.
 func (c *Checker) Repaired() (first []Repair, total int64) { return c.repaired, c.total }
 
-func (c *Checker) wrong(path, code, detail string) {
+// Wrong notes what else is wrong with the history, and is repaired if such things are.
+func (c *Checker) Wrong(path, code, detail string) {
 	if !c.repair {
 		c.faults.Add(path, history.CodeInvalidMessage, -1, "%s", detail)
 		return
@@ -98,7 +99,7 @@ func (c *Checker) content(message int64, blocks []history.Block) []history.Block
 		case history.ToolResult:
 			// A result without an id is wrong by itself, which its reader has told.
 			if b.CallID != "" && c.pairs.answer(b.CallID) == nil && !c.missed {
-				c.wrong(fmt.Sprintf("messages[%d].content[%d]", message, j), CodeOrphanResult, "no unanswered earlier call has this id")
+				c.Wrong(fmt.Sprintf("messages[%d].content[%d]", message, j), CodeOrphanResult, "no unanswered earlier call has this id")
 				dropped = true
 				continue
 			}

@@ -33,9 +33,9 @@ func Text(m *history.Message) (history.Message, bool) {
 	return shown, len(shown.Content) > 0
 }
 
-// written reports whether there is something written in a text block.
+// written reports whether somebody wrote something in a block.
 func written(b *history.Block) bool {
-	return b.Type == history.TextBlock && strings.TrimSpace(b.Text) != ""
+	return b.Said() && strings.TrimSpace(b.Text) != ""
 }
 
 // refusal returns what an assistant said in a block that is its refusal to answer, as

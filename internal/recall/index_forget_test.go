@@ -337,6 +337,7 @@ func TestOnlyWhatWasSaidIsIndexed(t *testing.T) {
 			{Type: history.ToolCall, ID: "1", Name: "pay", Arguments: []byte(`{"to":"` + canary + `"}`)},
 			{Type: history.ToolCall, ID: "2", Name: "look", Arguments: []byte(`{}`)},
 			{Type: history.OpaqueBlock, Provider: "x", Opaque: []byte(`{"type":"` + canary + `"}`)},
+			{Type: history.TextBlock, Text: "[image: its bytes are " + canary + "]", Synthetic: true},
 		}},
 		{Role: history.Tool, Status: history.Complete, Content: []history.Block{withheld}},
 		{Role: history.Tool, Status: history.Complete, Content: []history.Block{

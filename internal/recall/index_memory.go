@@ -152,7 +152,7 @@ func passageOf(m *history.Message) (passage, bool) {
 func appendTexts(to []string, blocks []history.Block) []string {
 	for i := range blocks {
 		switch b := &blocks[i]; {
-		case b.Redacted != nil:
+		case b.Redacted != nil, b.Synthetic:
 		case b.Type == history.TextBlock:
 			to = appendUnframed(to, b.Text)
 		case b.Type == history.ToolResult:

@@ -469,7 +469,7 @@ const maxTitle = 80
 // that are not seen or that turn the direction of what stands beside a title.
 func titleOf(m *history.Message) string {
 	for i := range m.Content {
-		if m.Content[i].Type != history.TextBlock {
+		if !m.Content[i].Said() {
 			continue
 		}
 		text := strings.ToValidUTF8(m.Content[i].Text[:min(len(m.Content[i].Text), 4096)], "")

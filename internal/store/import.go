@@ -356,6 +356,9 @@ func (b *build) message(m history.Message) error {
 		b.receipt.Skipped++
 		return nil
 	}
+	if b.in.Mend != nil {
+		b.in.Mend(&m)
+	}
 	if err := b.attached(&m); err != nil {
 		return err
 	}

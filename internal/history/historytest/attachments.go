@@ -29,6 +29,7 @@ var importedAttachments = []one{
 	{"what an import asks for comes in order", importOrder},
 	{"attachments come with the messages or behind them", importedBytes},
 	{"an import that names what nobody brings does nothing", importWithoutBytes},
+	{"what nobody brings can be mended", importMended},
 	{"append and replace may name what is held", importNamesHeld},
 	{"attachments are read on over an import that extends", attachmentsOverImport},
 	{"skipped messages are counted, and the first are told", manySkipped},
@@ -387,6 +388,46 @@ func importWithoutBytes(t *testing.T, e Engine) {
 		_, err = l.Import(background, history.Import{Mode: mode, Messages: all(doc...), Attachments: failing})
 		wantError(t, "Import of bad attachments", err, errBad)
 		wantTexts(t, l, want...)
+	}
+}
+
+// importMended holds that every message that is added can be mended when everything has
+// been taken, and no other is given to be.
+func importMended(t *testing.T, e Engine) {
+	for _, mode := range []history.ImportMode{history.Create, history.Extend, history.Replace} {
+		l := e.Log("ann", string(mode))
+		doc := []history.Message{withID(named("x", history.AttachmentName(picture(1, 10))), "x"), withID(person("y"), "y"), withID(named("z", history.AttachmentName(picture(2, 10))), "z")}
+		want, given := []string{"x", "y", "z"}, []string{"x", "y", "z"}
+		if mode != history.Create {
+			mustImport(t, l, history.Import{Mode: history.Create, Messages: all(withID(person("before"), "y"))})
+		}
+		if mode == history.Extend {
+			want, given = []string{"before", "x", "z"}, []string{"x", "z"}
+		}
+		taken, got := false, []string{}
+		r := mustImport(t, l, history.Import{Mode: mode, Messages: all(doc...),
+			Attachments: behind(func() { taken = true }, attachmentOf("image/gif", picture(2, 10))),
+			Mend: func(m *history.Message) {
+				if got = append(got, m.ID); !taken {
+					t.Error("a message is mended before everything was taken")
+				}
+				m.MediaBlocks(func(b *history.Block) {
+					if b.Attachment == history.AttachmentName(picture(1, 10)) {
+						*b = history.Text("mended")
+					}
+				})
+			}})
+		if diff := cmp.Diff(given, got); diff != "" || r.Added != int64(len(given)) {
+			t.Errorf("%s: mended (-want +got): %s, %+v", mode, diff, r)
+		}
+		wantTexts(t, l, want...)
+		for _, m := range content(t, l) {
+			if inner := m.Content[0].Content; m.ID == "x" && inner[1].Text != "mended" || m.ID == "z" && inner[1].Attachment == "" {
+				t.Errorf("%s: message %s holds %+v", mode, m.ID, inner)
+			}
+		}
+		wantHeld(t, l, "image/gif", picture(2, 10))
+		wantNotHeld(t, l, picture(1, 10))
 	}
 }
 
