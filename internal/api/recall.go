@@ -61,6 +61,9 @@ func (s *server) postRecall(x *exchange, r *http.Request) error {
 	if _, err := query(r); err != nil {
 		return err
 	}
+	if err := unconditional(r); err != nil {
+		return err
+	}
 	body, err := x.readJSON(r, s.limits.Body)
 	if err != nil {
 		return err
@@ -130,6 +133,9 @@ func recallOf(v strictjson.Value, member string) (*pipeline.RecallAsk, error) {
 // replayWithRecall recalls, then replays, so that a stored recall is in the messages. Its
 // answer is kept for nobody.
 func (s *server) replayWithRecall(x *exchange, r *http.Request, c pipeline.Conversation, want *ask) error {
+	if err := unconditional(r); err != nil {
+		return err
+	}
 	ask := want.replay()
 	want.recall.For = &ask
 	found, err := s.recall(x, r, c, want.recall)

@@ -97,6 +97,9 @@ func TestRecallsThatAreNotRight(t *testing.T) {
 	want(t, d.post("ann", "/v1/conversations/.x/recall", `{}`), 400, "invalid_conversation")
 	want(t, d.post("ann", "/v1/conversations/x/recall", `{"query":"`+strings.Repeat("x", 9<<20)+`"}`), 413, "body_too_large")
 	want(t, d.post("ann", "/v1/conversations/x/recall", ``, "Content-Type", "application/json"), 400, "invalid_json")
+	for _, path := range []string{"/v1/conversations/x/recall", replayOfX} { // it stores where the conversation has come to
+		want(t, d.post("ann", path, map[bool]string{true: `{"recall":{"store":true}}`, false: `{"store":true}`}[path == replayOfX], "If-Match", `"x"`), 400, "invalid_parameter")
+	}
 	want(t, d.get("ann", "/v1/conversations/x"), 404, "not_found")
 }
 

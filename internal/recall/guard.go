@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/netip"
+	"syscall"
 )
 
 // statusError is a refusal that another try won't change.
@@ -13,6 +15,14 @@ type statusError int
 func (e statusError) Error() string { return http.StatusText(int(e)) }
 
 var errTooLong = errors.New("response too long")
+
+// loopbackOnly refuses a connection to what a name like localhost should not stand for.
+func loopbackOnly(_, address string, _ syscall.RawConn) error {
+	if to, err := netip.ParseAddrPort(address); err != nil || !to.Addr().Unmap().IsLoopback() {
+		return errors.New("not a loopback address")
+	}
+	return nil
+}
 
 // guarded adds the token to requests, and bounds responses.
 type guarded struct {

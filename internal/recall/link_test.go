@@ -123,6 +123,25 @@ func TestAServerThatKeepsFailingIsLeftAlone(t *testing.T) {
 	}
 }
 
+// A server that stops reading is given up, though nothing can be said to it any more, and each caller has asked too little
+// to give it up.
+func TestAServerThatStopsReadingIsGivenUp(t *testing.T) {
+	p := newPlace(t)
+	p.answer("memory_search", notes("The flight is on Monday."))
+	s := memory(p)
+	s.Command = p.command("stalls")
+	r := must(t, Options{Deadline: 200 * time.Millisecond, MCP: []Server{s}})
+	long := strings.Repeat("🎉", maxQuery) // more than ten of these fill a pipe
+	found := false
+	for n := 0; n < 60 && !found; n++ {
+		out := r.Recall(t.Context(), Ask{Scope: scopeOf(t, fmt.Sprint("c", n)), Workspace: "home", Query: long})
+		found = len(out.Items) > 0
+	}
+	if starts := len(p.lines("starts")); !found || starts != 2 {
+		t.Errorf("after sixty recalls of as many callers: found %t after %d starts, want it found after the second", found, starts)
+	}
+}
+
 // What takes longer to start than a turn waits is there for the next turn.
 func TestConnectingGoesOnAfterTheDeadline(t *testing.T) {
 	p := newPlace(t)

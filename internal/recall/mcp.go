@@ -1,7 +1,6 @@
 package recall
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -11,9 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -70,11 +67,11 @@ func (s *Server) checkURL() error {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.Fragment != "" {
 		return errors.New("url: must be http or https, with a host, and without a user or a fragment")
 	}
+	if ip := net.ParseIP(u.Hostname()); u.Scheme == "http" && u.Hostname() != "localhost" && !ip.IsLoopback() {
+		return errors.New("url: must be https elsewhere than on the loopback: what was said must not leave the machine in the clear")
+	}
 	if s.TokenFile == "" {
 		return nil
-	}
-	if ip := net.ParseIP(u.Hostname()); u.Scheme == "http" && u.Hostname() != "localhost" && !ip.IsLoopback() {
-		return errors.New("url: must be https elsewhere than on the loopback when there is a token_file")
 	}
 	if _, err := readToken(s.TokenFile); err != nil {
 		return fmt.Errorf("token_file: %w", err)
@@ -142,40 +139,14 @@ const (
 	endPatience = 500 * time.Millisecond
 )
 
-// child makes a transport to a new child process. The child is the first of a group of its own, and gets no more of our
-// environment than programs need to run: no secret, no socket of systemd's. The kernel ends it should we be killed. What
-// it writes to its standard error may hold what it was asked, so it is counted and goes nowhere.
-func (s *mcpServer) child() (mcp.Transport, func()) {
-	cmd := exec.Command(s.Command[0], s.Command[1:]...)
-	cmd.Env = []string{}
-	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR", "TZ", "USER"} {
-		if v, ok := os.LookupEnv(name); ok {
-			cmd.Env = append(cmd.Env, name+"="+v)
-		}
-	}
-	cmd.Stderr = &lineCounter{s.lines}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	// Grandchildren may hold the pipes open.
-	cmd.WaitDelay = endPatience
-	end := func() {
-		if cmd.Process != nil {
-			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		}
-	}
-	return &mcp.CommandTransport{Command: cmd, TerminateDuration: endPatience}, end
-}
-
-// A lineCounter counts the lines that are written to it, and keeps nothing.
-type lineCounter struct{ lines prometheus.Counter }
-
-func (c *lineCounter) Write(p []byte) (int, error) {
-	c.lines.Add(float64(bytes.Count(p, []byte{'\n'})))
-	return len(p), nil
-}
-
 // stream makes a transport to the URL, with connections of its own.
 func (s *mcpServer) stream() (mcp.Transport, func()) {
+	dialer := &net.Dialer{Timeout: connectPatience}
+	if strings.HasPrefix(s.URL, "http:") {
+		dialer.Control = loopbackOnly
+	}
 	base := &http.Transport{
+		DialContext:            dialer.DialContext,
 		ForceAttemptHTTP2:      true,
 		MaxIdleConnsPerHost:    maxCalls,
 		IdleConnTimeout:        time.Minute,

@@ -118,6 +118,7 @@ func TestOneRetrieverFailsAndTheOtherIsDelivered(t *testing.T) {
 		{"dies once and comes back", func(p place) { p.do("rag.search", "die") }, "empty 0"},
 		{"dies each time", func(p place) { p.do("rag.search", "always die") }, "error 0"},
 		{"floods", func(p place) { p.answer("rag.search", flood) }, "ok 4"},
+		{"answers in a line of 5 MB", func(p place) { p.answer("rag.search", notes(strings.Repeat("x", 5<<20))) }, "error 0"},
 		{"finds nothing", func(p place) { p.answer("rag.search", `{"content":[]}`) }, "empty 0"},
 	} {
 		for _, door := range []string{"stdio", "http"} {

@@ -151,7 +151,36 @@ type Recaller struct {
 	running sync.WaitGroup
 
 	healthMu sync.Mutex // never held together with mu
-	failing  map[string]bool
+	healths  map[string]*health
+}
+
+// A health is what the log knows of a retriever.
+type health struct {
+	failing bool
+	since   time.Time // a period of so many changes
+	changes int
+}
+
+// More changes than these in a period are not told: one caller's questions may fail where another one's do not.
+const (
+	healthPeriod = time.Minute
+	maxChanges   = 6
+)
+
+// changed notes how a retriever did, and reports whether that is to be told. What is not told is as if it had not been.
+func (h *health) changed(failing bool, now time.Time) bool {
+	if h.failing == failing {
+		return false
+	}
+	if now.Sub(h.since) >= healthPeriod {
+		h.since, h.changes = now, 0
+	}
+	if h.changes == maxChanges {
+		return false
+	}
+	h.changes++
+	h.failing = failing
+	return true
 }
 
 // A retriever answers questions. find returns hits, best first, soon after ctx ends at the latest; errors wrap
@@ -185,7 +214,7 @@ func New(o Options) (*Recaller, error) {
 	if err := o.setDefaults(); err != nil {
 		return nil, err
 	}
-	r := &Recaller{opts: o, log: o.Logger, failing: map[string]bool{}}
+	r := &Recaller{opts: o, log: o.Logger, healths: map[string]*health{}}
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
 	}
@@ -274,7 +303,7 @@ func (r *Recaller) Recall(ctx context.Context, ask Ask) Recalled {
 	for i, a := range answers {
 		out.Retrievers[i].Status = stateOf(a)
 		batches[i] = batch{out.Retrievers[i].Name, a.hits}
-		r.health(out.Retrievers[i], a.err)
+		r.told(out.Retrievers[i], a.err)
 	}
 	merged := r.opts.merge(batches, ask.shown)
 	out.Text, out.Items, out.Truncated = merged.text, merged.items, merged.truncated
@@ -395,15 +424,19 @@ func stateOf(a answer) State {
 	return OK
 }
 
-// health logs when a retriever begins to fail and when it answers again, not each time.
-func (r *Recaller) health(s Status, err error) {
+// told logs when a retriever begins to fail and when it answers again, not each time.
+func (r *Recaller) told(s Status, err error) {
 	if s.Status == NotConfigured || errors.Is(err, errClosed) {
 		return
 	}
 	failing := s.Status == Failed || s.Status == TimedOut
 	r.healthMu.Lock()
-	changed := r.failing[s.Name] != failing
-	r.failing[s.Name] = failing
+	h := r.healths[s.Name]
+	if h == nil {
+		h = &health{}
+		r.healths[s.Name] = h
+	}
+	changed := h.changed(failing, time.Now())
 	r.healthMu.Unlock()
 	switch {
 	case changed && failing:

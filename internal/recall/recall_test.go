@@ -208,6 +208,8 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		{"mcp[0].url", with(func(s *Server) { s.Command, s.URL = nil, "ftp://x" })},
 		{"mcp[0].url", with(func(s *Server) { s.Command, s.URL = nil, "http://u:p@x" })},
 		{"mcp[0].url", with(func(s *Server) { s.Command, s.URL, s.TokenFile = nil, "http://example.com", "/dev/null" })},
+		{"mcp[0].url", with(func(s *Server) { s.Command, s.URL = nil, "http://example.com" })},
+		{"mcp[0].url", with(func(s *Server) { s.Command, s.URL = nil, "http://192.168.1.7:7000/mcp" })},
 		{"mcp[0].token_file", with(func(s *Server) { s.Command, s.URL, s.TokenFile = nil, "https://example.com", "/dev/null" })},
 		{"mcp[0].token_file", with(func(s *Server) { s.TokenFile = "/dev/null" })},
 		{"mcp[0].command", with(func(s *Server) { s.Command = []string{""} })},
@@ -253,4 +255,36 @@ func BenchmarkMerge(b *testing.B) {
 	for b.Loop() {
 		o.merge(batches, nil)
 	}
+}
+
+// Two callers, one whose questions fail and one whose do not, fill no log.
+func TestAHealthThatGoesToAndFroIsToldSoOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		fails := false
+		r := must(t, Options{
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Local: searcher(func(context.Context, identity.Scope, Query) (Results, error) {
+				if fails {
+					return Results{}, errLost
+				}
+				return Results{}, nil
+			}),
+		})
+		told := func() int { return strings.Count(log.String(), "\n") }
+		for range 50 {
+			fails = !fails
+			ask(t, r, question)
+		}
+		if told() != maxChanges {
+			t.Errorf("fifty changes: got %d lines, want %d", told(), maxChanges)
+		}
+		time.Sleep(healthPeriod)
+		for _, fails = range []bool{true, false, false} {
+			ask(t, r, question)
+		}
+		if got := told(); got != maxChanges+2 || !strings.HasSuffix(log.String(), "msg=\"a retriever answers again\" retriever=local\n") {
+			t.Errorf("later: got %d lines, want 2 more and the last one that it answers: %s", got, log.String())
+		}
+	})
 }

@@ -2,6 +2,7 @@ package recall
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -70,6 +71,12 @@ func serveMCP(mode, dir string, args []string) {
 	case "garbage":
 		fmt.Fprintln(os.Stdout, "Welcome to canary-in-body! {not json")
 		_, _ = io.Copy(io.Discard, os.Stdin)
+	case "stalls": // reads no more once it is connected to, the first time
+		in := io.Reader(os.Stdin)
+		if len(place{dir: dir}.lines("starts")) == 1 {
+			in = &stalling{in}
+		}
+		_ = newTestServer(dir).Run(context.Background(), &mcp.IOTransport{Reader: io.NopCloser(in), Writer: os.Stdout})
 	case "chatty": // a good server that says a lot besides
 		for i := range 1000 {
 			fmt.Fprintln(os.Stderr, "canary-in-stderr", i)
@@ -88,6 +95,22 @@ func serveMCP(mode, dir string, args []string) {
 	case "exit":
 		os.Exit(3)
 	}
+}
+
+// stalling reads what comes before a call, and then nothing.
+type stalling struct{ io.Reader }
+
+func (s *stalling) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p[:1])
+	for n > 0 && p[n-1] != '\n' && n < len(p) && err == nil {
+		var m int
+		m, err = s.Reader.Read(p[n : n+1])
+		n += m
+	}
+	if bytes.Contains(p[:n], []byte("tools/call")) {
+		select {}
+	}
+	return n, err
 }
 
 func newTestServer(dir string) *mcp.Server {
