@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 )
 
 // Limits of an accepted document.
@@ -104,54 +103,12 @@ func (v Value) Kind() jsontext.Kind { return v.Raw.Kind() }
 // IsNull reports whether the value is null.
 func (v Value) IsNull() bool { return v.Kind() == 'n' }
 
-// Members yields the members of an object, in order, names decoded.
-func (v Value) Members() iter.Seq2[string, Value] {
-	return func(yield func(string, Value) bool) {
-		dec := v.open()
-		for dec.PeekKind() != '}' {
-			name := must(dec.ReadToken()).String()
-			if !yield(name, v.next(dec)) {
-				return
-			}
-		}
-	}
-}
-
-// Elements yields the elements of an array, in order.
-func (v Value) Elements() iter.Seq2[int, Value] {
-	return func(yield func(int, Value) bool) {
-		dec := v.open()
-		for i := 0; dec.PeekKind() != ']'; i++ {
-			if !yield(i, v.next(dec)) {
-				return
-			}
-		}
-	}
-}
-
-// Member returns the named member of an object.
-func (v Value) Member(name string) (Value, bool) {
-	if m, there, sure := v.seek(name); sure {
-		return m, there
-	}
-	for n, m := range v.Members() {
-		if n == name {
-			return m, true
-		}
-	}
-	return Value{}, false
-}
-
 // Text returns the decoded string, and whether the value is one.
 func (v Value) Text() (string, bool) {
 	if v.Kind() != '"' {
 		return "", false
 	}
-	b, err := jsontext.AppendUnquote(nil, v.Raw)
-	if err != nil {
-		panic("strictjson: unchecked string")
-	}
-	return string(b), true
+	return unquoted(v.Raw), true
 }
 
 // Compact returns the value without white space between its tokens. Strings,
@@ -165,21 +122,6 @@ func (v Value) Compact() jsontext.Value {
 		panic("strictjson: unchecked value")
 	}
 	return c
-}
-
-func (v Value) open() *jsontext.Decoder {
-	dec := jsontext.NewDecoder(bytes.NewBuffer(v.Raw), jsontext.AllowDuplicateNames(true))
-	must(dec.ReadToken())
-	return dec
-}
-
-// next slices the value out of v itself: what the decoder returns is valid only
-// until its next call.
-func (v Value) next(dec *jsontext.Decoder) Value {
-	raw := must(dec.ReadValue())
-	end := dec.InputOffset()
-	start := end - int64(len(raw))
-	return Value{v.Raw[start:end:end], v.Offset + start}
 }
 
 func must[T any](t T, err error) T {

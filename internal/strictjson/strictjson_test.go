@@ -1,7 +1,10 @@
 package strictjson
 
 import (
+	"bytes"
+	"encoding/json/jsontext"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -109,46 +112,99 @@ func walk(t *testing.T, doc []byte, v Value) {
 	v.Compact()
 }
 
-// walked is Member by a decoder.
-func walked(v Value, name string) (Value, bool) {
-	for n, m := range v.Members() {
-		if n == name {
-			return m, true
-		}
-	}
-	return Value{}, false
+// A part is a member or an element as a decoder finds it.
+type part struct {
+	name string
+	raw  string
+	at   int64
 }
 
-func sameMembers(t *testing.T, doc string, names ...string) {
+// decoded lists the parts of an object or an array.
+func decoded(t *testing.T, v Value) (parts []part) {
 	t.Helper()
-	v := Document([]byte(doc))
-	for name := range v.Members() {
-		names = append(names, name)
+	dec := jsontext.NewDecoder(bytes.NewReader(v.Raw), jsontext.AllowDuplicateNames(true))
+	open, err := dec.ReadToken()
+	for err == nil && dec.PeekKind() != ']' && dec.PeekKind() != '}' {
+		var p part
+		if open.Kind() == '{' {
+			var name jsontext.Token
+			if name, err = dec.ReadToken(); err != nil {
+				break
+			}
+			p.name = name.String()
+		}
+		var raw jsontext.Value
+		raw, err = dec.ReadValue()
+		p.raw, p.at = string(raw), v.Offset+dec.InputOffset()-int64(len(raw))
+		parts = append(parts, p)
 	}
-	for _, name := range names {
-		got, there := v.Member(name)
-		want, is := walked(v, name)
-		if there != is || string(got.Raw) != string(want.Raw) || got.Offset != want.Offset {
-			t.Errorf("%q of %s: got %q at %d, %v, want %q at %d, %v", name, doc, got.Raw, got.Offset, there, want.Raw, want.Offset, is)
+	if err != nil {
+		t.Fatalf("%v: %s", err, v.Raw)
+	}
+	return parts
+}
+
+// sameParts holds a walk to what a decoder finds, at every level.
+func sameParts(t *testing.T, v Value) {
+	t.Helper()
+	var got []part
+	var inner []Value
+	note := func(name string, m Value) {
+		got, inner = append(got, part{name, string(m.Raw), m.Offset}), append(inner, m)
+	}
+	switch v.Kind() {
+	case '{':
+		for name, m := range v.Members() {
+			note(name, m)
+		}
+	case '[':
+		for i, e := range v.Elements() {
+			if i != len(got) {
+				t.Errorf("element %d is told as %d", len(got), i)
+			}
+			note("", e)
+		}
+	default:
+		return
+	}
+	want := decoded(t, v)
+	if !slices.Equal(got, want) {
+		t.Errorf("%s\n got %+v\nwant %+v", v.Raw, got, want)
+	}
+	for _, p := range want {
+		if v.Kind() != '{' {
+			break
+		}
+		first := want[slices.IndexFunc(want, func(q part) bool { return q.name == p.name })]
+		if m, there := v.Member(p.name); !there || string(m.Raw) != first.raw || m.Offset != first.at {
+			t.Errorf("%q of %s: got %q at %d, %v, want %q at %d", p.name, v.Raw, m.Raw, m.Offset, there, first.raw, first.at)
 		}
 	}
-}
-
-func TestMembersAreFoundAsAWalkFindsThem(t *testing.T) {
-	for _, doc := range []string{
-		`{}`, ` { } `, `{"a":1}`, `{ "a" : 1 , "b" : -2.5e+3 }`, "{\n\t\"a\"\r:\ttrue\n,\"b\":null}", `{"a":{"b":1},"b":2}`, `{"x":["b",{"b":"]}"}],"b":[]}`,
-		`{"x":"\"b\":","b":"\\"}`, `{"x":"\\\"","b":{"c":"}\""}}`, `{"\u0061":1,"a\u0062":2}`, `{"":0,"é":1,"\"":2}`, `{"b":1,"\u0062b":2,"c":3}`,
-		`{"a":"` + strings.Repeat(`\u005c\\\"`, 20) + `","b":7}`, `{"a":[[[[]]],{"x":{}}],"b":false}`,
-	} {
-		sameMembers(t, doc, "a", "b", "", "c", "é", `"`, `\`, "x")
+	if v.Kind() == '{' {
+		if m, there := v.Member("\x00nobody"); there {
+			t.Errorf("a member that nobody wrote: %q", m.Raw)
+		}
+	}
+	for _, m := range inner {
+		sameParts(t, m)
 	}
 }
 
-func FuzzMember(f *testing.F) {
-	f.Add(`{"a":{"b":"}"} , "\u0062":[1,2] }`, "b")
-	f.Fuzz(func(t *testing.T, doc, name string) {
-		if Check([]byte(doc)) == nil && Document([]byte(doc)).Kind() == '{' {
-			sameMembers(t, doc, name)
+func TestAWalkFindsWhatADecoderFinds(t *testing.T) {
+	for _, doc := range []string{
+		`{}`, ` { } `, `[]`, `[ ]`, `{"a":1}`, `{ "a" : 1 , "b" : -2.5e+3 }`, "{\n\t\"a\"\r:\ttrue\n,\"b\":null}", `{"a":{"b":1},"b":2}`, `{"x":["b",{"b":"]}"}],"b":[]}`,
+		`{"x":"\"b\":","b":"\\"}`, `{"x":"\\\"","b":{"c":"}\""}}`, `{"\u0061":1,"a\u0062":2}`, `{"":0,"é":1,"\"":2}`, `{"b":1,"\u0062b":2,"c":3}`,
+		`{"a":"` + strings.Repeat(`\u005c\\\"`, 20) + `","b":7}`, `{"a":[[[[]]],{"x":{}}],"b":false}`, `[1, 2.50 ,"x",[],{},null,true]`, `[[1],[2,[3]]]`, `"x"`, `7`,
+	} {
+		sameParts(t, Document([]byte(doc)))
+	}
+}
+
+func FuzzWalk(f *testing.F) {
+	f.Add([]byte(`{"a":{"b":"}"} , "\u0062":[1,2,{"c":[]}] }`))
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		if Check(doc) == nil {
+			sameParts(t, Document(doc))
 		}
 	})
 }
