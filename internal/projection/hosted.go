@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"historyd/internal/history"
 	"historyd/internal/strictjson"
@@ -39,19 +40,42 @@ func hostedUnder(member string, v strictjson.Value) []hosted {
 			list = append(list, hostedUnder(member, e)...)
 		}
 	case '{':
-		if h, ok := hostedOf(member, v); ok {
+		members := speltMembers(v)
+		if h, ok := hostedOf(member, members); ok {
 			list = append(list, h)
 		}
-		for name, m := range v.Members() {
-			list = append(list, hostedUnder(spelt(name), m)...)
+		for _, m := range members {
+			if k := m.Kind(); k == '[' || k == '{' {
+				list = append(list, hostedUnder(m.name, m.Value)...)
+			}
 		}
 	}
 	return list
 }
 
+// A speltMember is one of an object, its name in one spelling.
+type speltMember struct {
+	name string
+	strictjson.Value
+}
+
+// speltMembers reads an object once: each level of it is read again inside.
+func speltMembers(v strictjson.Value) []speltMember {
+	var members []speltMember
+	for name, m := range v.Members() {
+		members = append(members, speltMember{spelt(name), m})
+	}
+	return members
+}
+
 // spelt makes the spellings of a member alike.
 func spelt(name string) string {
-	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(name))
+	return strings.Map(func(r rune) rune {
+		if r == '_' || r == '-' {
+			return -1
+		}
+		return unicode.ToLower(r)
+	}, name)
 }
 
 // Members of which the type alone does not tell what they are.
@@ -62,12 +86,13 @@ const (
 )
 
 // hostedOf reads one object, which is the value of that member, or in a list that is.
-func hostedOf(under string, v strictjson.Value) (h hosted, ok bool) {
+func hostedOf(under string, members []speltMember) (h hosted, ok bool) {
 	var name, typ, answers, kind string
 	var action []strictjson.Value
 	arguments, code := false, false
-	for member, m := range v.Members() {
-		switch spelt(member) {
+	for _, member := range members {
+		m := member.Value
+		switch member.name {
 		case "type":
 			typ, _ = m.Text()
 		case "name":
@@ -103,9 +128,8 @@ func hostedOf(under string, v strictjson.Value) (h hosted, ok bool) {
 		h.said = append(h.said, action...)
 	}
 	h.server = client || strings.HasPrefix(strings.ToLower(typ), "mcp")
-	called := name != "" && arguments
 	switch {
-	case called:
+	case name != "" && arguments:
 		h.tools = append(h.tools, name)
 	case strings.HasSuffix(under, toolResponse) && answers == "":
 		h.answers, h.id = h.id, ""
@@ -166,7 +190,7 @@ func carried(b *history.Block) (list []hosted, whole bool) {
 	}
 	extra := strictjson.Value{Raw: b.Extra}
 	if b.Media() && extra.Kind() == '{' {
-		_, whole = hostedOf("", extra)
+		_, whole = hostedOf("", speltMembers(extra))
 	}
 	return hostedIn(extra), whole
 }
