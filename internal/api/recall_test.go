@@ -168,7 +168,7 @@ func TestARecallThatCannotBeStored(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
 		code string
-	}{{history.ErrFull, "disk_full"}, {history.ErrUnavailable, "unavailable"}} {
+	}{{history.ErrFull, "disk_full"}, {history.ErrUnavailable, "unavailable"}, {&history.QuotaExceeded{What: "bytes"}, "quota_exceeded"}} {
 		d.failWith("append", 2, fmt.Errorf("write: %w", tt.err))
 		r := as[recallReply](t, d.post("ann", "/v1/conversations/x/recall", `{"store":true}`))
 		if !strings.Contains(r.Text, "lighthouse") || r.StoredSeq != 0 || r.NotStored != tt.code {
@@ -184,7 +184,7 @@ func TestARecallThatCannotBeStored(t *testing.T) {
 			t.Errorf("replay: %s", got.body)
 		}
 	}
-	if logs := d.logs.String(); strings.Count(logs, "a recall was not stored") != 4 || strings.Contains(logs, "lighthouse") {
+	if logs := d.logs.String(); strings.Count(logs, "a recall was not stored") != 6 || strings.Contains(logs, "lighthouse") {
 		t.Errorf("log: %s", logs)
 	}
 	if r := as[recallReply](t, d.post("ann", "/v1/conversations/x/recall", `{"store":true}`)); r.StoredSeq != 2 || r.NotStored != "" {

@@ -168,7 +168,6 @@ const stretch = 24
 
 // echoes reports whether a text copies what it should sum up: nearly all of it that is
 // not in the summary so far is, to the letter, in what was said, and is much of that.
-
 func echoes(text string, in *input) bool {
 	if strings.Contains(text, strings.TrimSpace(soFar)) || strings.Contains(text, strings.TrimSpace(since)) {
 		return true
