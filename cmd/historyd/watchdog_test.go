@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -60,16 +61,16 @@ func TestTheWatchdogIsPingedOftenEnough(t *testing.T) {
 func TestAWedgedStoreGetsNoPing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wedged := make(chan struct{})
-		hang := false
+		var hang atomic.Bool
 		g := guard(t, answered, func() error {
-			if hang {
+			if hang.Load() {
 				<-wedged
 			}
 			return nil
 		})
 		defer g.stop()
 		before := g.after(time.Second)
-		hang = true
+		hang.Store(true)
 		if got := g.after(time.Hour); got != before {
 			t.Errorf("%d pings while a write hangs, want none", got-before)
 		}
@@ -79,7 +80,7 @@ func TestAWedgedStoreGetsNoPing(t *testing.T) {
 		if !strings.Contains(g.logs.String(), "self-check failed") {
 			t.Errorf("nothing is logged: %s", &g.logs)
 		}
-		hang = false
+		hang.Store(false)
 		close(wedged)
 		if got := g.after(time.Minute); got == before {
 			t.Error("no ping after the write came back")
