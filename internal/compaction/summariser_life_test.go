@@ -232,7 +232,7 @@ func TestAFullQueueDropsAndNeverWaits(t *testing.T) {
 
 func TestASlowModelIsNotWaitedForForEver(t *testing.T) {
 	m := newModel(t, func(_ http.ResponseWriter, c chat) { <-c.r.Context().Done() })
-	b := newBench(t, m.URL, func(o *SummariserOptions) { o.Endpoint.Timeout = 20 * time.Millisecond })
+	b := newBench(t, m.URL, func(o *SummariserOptions) { o.Endpoint.Timeout = time.Second })
 	b.foldOnce("ann")
 	if got := b.try("ann"); got != "failed" || len(m.requests()) != 3 || !strings.Contains(b.logs.String(), "did not answer in time") {
 		t.Errorf("ended as %s after %d requests: %s", got, len(m.requests()), b.logs.String())
