@@ -56,7 +56,7 @@ type intake struct {
 	size   int
 
 	print   *fingerprint
-	alike   map[mark]int64 // messages without an id, by content
+	alike   map[mark]int64 // messages without an id that are there more than once, by content
 	handed  int64
 	skipped map[int64]Skipped // those to be skipped, by position among those handed on
 	there   map[mark]struct{} // attachments whose bytes have come
@@ -279,10 +279,17 @@ func (in *intake) identify(m *history.Message) {
 		return
 	}
 	line := history.AppendMessage(in.print.line[:0], m)
-	content, short := sha256.Sum256(line), markOf(line)
-	for m.ID == "" || !in.checker.Take(m.ID) {
-		in.alike[short]++
-		m.ID = derivedID(content, in.alike[short])
+	content := sha256.Sum256(line)
+	short := mark(content[:])
+	for n := in.alike[short] + 1; ; n++ {
+		m.ID = derivedID(content, n)
+		if !in.checker.Take(m.ID) {
+			continue
+		}
+		if n > 1 { // most are there once
+			in.alike[short] = n
+		}
+		return
 	}
 }
 

@@ -405,21 +405,42 @@ func long(n int, w *watcher) *generated {
 	}}
 }
 
+// open is half of calls, half of their results, with ids and tools that are long.
+func open(n int, w *watcher) *generated {
+	id := func(i int) string { return fmt.Sprintf("call-%0100d", i) }
+	return &generated{n: n, make: func(i int) history.Message {
+		if i < n/2 {
+			return calls(id(i), fmt.Sprintf("look-%0100d", i), `{}`)
+		}
+		return answers(id(i-n/2), "seen")
+	}, look: func(i int) {
+		if i%(n/10) == 0 {
+			w.look()
+		}
+	}}
+}
+
 func TestTheMemoryOfAnImportIsThatOfItsHashes(t *testing.T) {
-	for _, n := range []int{200_000, 500_000} {
-		if testing.Short() && n > 200_000 {
-			break
+	for _, tt := range []struct {
+		name string
+		make func(n int, w *watcher) *generated
+		n    int
+		each int64 // bytes a message: 16 of its id, and as many twice of a call that waits
+	}{
+		{"turns", long, 200_000, 50}, {"more turns", long, 500_000, 50}, {"open calls", open, 200_000, 100},
+	} {
+		if testing.Short() && tt.n > 200_000 {
+			continue
 		}
-		p := newPipeline(t, sinkEngine{}, projection.Options{Tools: []projection.Rule{{Match: "look", Category: "misc"}}}, nil)
+		p := newPipeline(t, sinkEngine{}, projection.Options{Tools: []projection.Rule{{Match: "look*", Category: "misc"}}}, nil)
 		var w watcher
-		done, err := p.Import(context.Background(), conversation(t, "ann"), Document{Mode: history.Create, Source: long(n, &w)})
-		if err != nil || done.Added != int64(n) {
-			t.Fatalf("%d added, %v", done.Added, err)
+		done, err := p.Import(context.Background(), conversation(t, "ann"), Document{Mode: history.Create, Source: tt.make(tt.n, &w)})
+		if err != nil || done.Added != int64(tt.n) {
+			t.Fatalf("%s: %d added, %v", tt.name, done.Added, err)
 		}
-		// Two maps with 16 bytes a message, and the parts.
-		t.Logf("%d messages, %d MiB", n, w.grown()>>20)
-		if limit := int64(n)*110 + 40<<20; w.grown() > limit {
-			t.Errorf("%d messages took %d bytes, the limit is %d", n, w.grown(), limit)
+		t.Logf("%s: %d messages, %d MiB", tt.name, tt.n, w.grown()>>20)
+		if limit := int64(tt.n)*tt.each + 20<<20; w.grown() > limit {
+			t.Errorf("%s: %d messages took %d bytes, the limit is %d", tt.name, tt.n, w.grown(), limit)
 		}
 	}
 }

@@ -78,8 +78,9 @@ type Repaired struct {
 // should replace one is a fault.
 //
 // The document is taken in parts: what is held of it does not grow with its length,
-// but for 16 bytes an id, a message without one or an attachment that comes with a message,
-// and less than 100 for each of up to 100,000 that come behind them.
+// but for 16 bytes a message or an attachment that comes with one, as many twice for a call
+// that waits for its result, and less than 100 for each of up to 100,000 attachments that
+// come behind the messages.
 func (p *Pipeline) Import(ctx context.Context, c Conversation, d Document) (Imported, error) {
 	out, err := p.load(ctx, c, d)
 	p.added(c, out.Receipt, err)

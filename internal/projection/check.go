@@ -1,7 +1,6 @@
 package projection
 
 import (
-	"crypto/sha256"
 	"fmt"
 
 	"historyd/internal/history"
@@ -23,13 +22,13 @@ const maxRepaired = 1000
 
 // A Checker looks for what only shows in a whole history: an id that two messages
 // have, and a result that answers no call. A call without an answer is nothing wrong.
-// It is led through the messages in order, and holds of them no more than 16 bytes
-// an id and the calls that are still unanswered.
+// It is led through the messages in order, and holds of them no more than some 20 bytes
+// for each id, of a message or of calls that are still unanswered.
 type Checker struct {
 	repair   bool
 	faults   *history.Faults
-	ids      map[[16]byte]struct{}
-	pairs    *pairing
+	ids      map[key]struct{}
+	open     map[key]int32 // unanswered calls, by id
 	missed   bool // there was a message that nobody could read
 	repaired []Repair
 	total    int64
@@ -38,7 +37,7 @@ type Checker struct {
 // NewChecker adds what is wrong to faults; with repair it is left out and told in
 // Repaired instead, and faults may be nil.
 func NewChecker(repair bool, faults *history.Faults) *Checker {
-	return &Checker{repair: repair, faults: faults, ids: map[[16]byte]struct{}{}, pairs: newPairing()}
+	return &Checker{repair: repair, faults: faults, ids: map[key]struct{}{}, open: map[key]int32{}}
 }
 
 // Message looks at the next message, which is at messages[index] of its document. It
@@ -64,12 +63,11 @@ func (c *Checker) Missed() { c.missed = true }
 
 // Take gives an id to a message that came without one; false when another has it.
 func (c *Checker) Take(id string) bool {
-	sum := sha256.Sum256([]byte(id))
-	key := [16]byte(sum[:])
-	if _, taken := c.ids[key]; taken {
+	k := keyOf(id)
+	if _, taken := c.ids[k]; taken {
 		return false
 	}
-	c.ids[key] = struct{}{}
+	c.ids[k] = struct{}{}
 	return true
 }
 
@@ -87,6 +85,18 @@ func (c *Checker) Wrong(path, code, detail string) {
 	}
 }
 
+// answer reports whether a result of that id has an unanswered call, which it answers.
+func (c *Checker) answer(id string) bool {
+	k := keyOf(id)
+	n := c.open[k]
+	if n > 1 {
+		c.open[k] = n - 1
+	} else {
+		delete(c.open, k)
+	}
+	return n > 0
+}
+
 // content returns the blocks without the results that answer no call.
 func (c *Checker) content(message int64, blocks []history.Block) []history.Block {
 	var kept []history.Block
@@ -95,10 +105,10 @@ func (c *Checker) content(message int64, blocks []history.Block) []history.Block
 		b := &blocks[j]
 		switch b.Type {
 		case history.ToolCall:
-			c.pairs.call(message, b.ID, b.Name)
+			c.open[keyOf(b.ID)]++
 		case history.ToolResult:
 			// A result without an id is wrong by itself, which its reader has told.
-			if b.CallID != "" && c.pairs.answer(b.CallID) == nil && !c.missed {
+			if b.CallID != "" && !c.answer(b.CallID) && !c.missed {
 				c.Wrong(fmt.Sprintf("messages[%d].content[%d]", message, j), CodeOrphanResult, "no unanswered earlier call has this id")
 				dropped = true
 				continue

@@ -82,19 +82,20 @@ const maxCarried = 1 << 20
 // at again, so a value does not go from parts before its own. A result that answers
 // no call may be of any, and is withheld.
 //
-// It holds the unanswered calls and a bounded number of values, whatever the length of
-// the history. It is for one goroutine.
+// It holds some bytes for each unanswered call and a bounded number of values, whatever
+// the length of the history. It is for one goroutine.
 type Keeper struct {
 	policy *Policy
 	now    table
 	find   func(callID string, all bool) ([]Found, error)
 	whole  bool // the first part is all there is
 
-	next          int64    // position in the history of the next message
-	pairs, hosted *pairing // of the client's tools, and of those that others run
-	carried       struct{ arguments, results []value }
-	categories    map[string]string
-	echoes        *automaton // of carried.arguments; nil until it is asked for
+	next       int64    // position in the history of the next message
+	debts      debts    // of the client's tools
+	hosted     *pairing // of those that others run
+	carried    struct{ arguments, results []value }
+	categories map[string]string
+	echoes     *automaton // of carried.arguments; nil until it is asked for
 }
 
 // Keeper begins a history of a request that said this of its tools. The error is of
@@ -103,7 +104,7 @@ func (p *Policy) Keeper(categories map[string]string) (*Keeper, error) {
 	if err := checkCategories(categories); err != nil {
 		return nil, err
 	}
-	return &Keeper{policy: p, now: newTable(categories), pairs: newPairing(), hosted: newPairing()}, nil
+	return &Keeper{policy: p, now: newTable(categories), hosted: newPairing()}, nil
 }
 
 // Keep returns the next messages as they may be kept.
@@ -249,23 +250,22 @@ func (k *keeping) noteCategory(tool string) {
 // judgeResults decides on the results, each by the call that it answers and by the
 // names that it bears itself.
 func (k *keeping) judgeResults(msgs []history.Message) {
-	answers := map[place]*group{}
+	answers := map[place]verdict{}
 	strays := map[string]int{} // results by id that answer no unanswered call before them
 	for i := range msgs {
 		for j := range msgs[i].Content {
 			switch b := &msgs[i].Content[j]; b.Type {
 			case history.ToolCall:
-				k.pairs.call(k.next+int64(i), b.ID, b.Name)
+				k.debts.call(k.next+int64(i), b.ID, k.judge(results, b.Name, &k.now, &table{}))
 			case history.ToolResult:
-				if g := k.pairs.answer(b.CallID); g != nil {
-					answers[place{i, j}] = g
+				if v, open := k.debts.answer(b.CallID); open {
+					answers[place{i, j}] = v
 				} else {
 					strays[b.CallID]++
 				}
 			}
 		}
 	}
-	answering := map[*group]judgement{}
 	straying := map[string]judgement{}
 	for i := range msgs {
 		names := namesIn(msgs[i].Extra)
@@ -275,8 +275,8 @@ func (k *keeping) judgeResults(msgs []history.Message) {
 				continue
 			}
 			var judged judgement
-			if g := answers[place{i, j}]; g != nil {
-				judged = once(answering, g, func() judgement { return k.judgeTools(g.tools) })
+			if v, open := answers[place{i, j}]; open {
+				judged.verdict = v
 			} else {
 				judged = once(straying, b.CallID, func() judgement { return k.judgeStray(b.CallID, strays[b.CallID]) })
 			}

@@ -85,8 +85,8 @@ func TestAKeeperHoldsTheNewestValues(t *testing.T) {
 			k.Keep([]history.Message{calling("z", "pay", `{"pin":"value 3 `+filler+`"}`)})
 		}
 	}
-	if len(k.pairs.open) != 1 || len(k.pairs.last) > 1 {
-		t.Errorf("%d calls are held, one is unanswered", len(k.pairs.open))
+	if len(k.debts.open) != 1 || len(k.debts.below) > 0 || len(k.debts.last) > 1 || len(k.debts.verdicts) > 3 {
+		t.Errorf("%d calls are held, one is unanswered", len(k.debts.open))
 	}
 	last := 3*maxCarried/1000 - 1
 	kept := k.Keep([]history.Message{calling("o", "open", "{}"), answering("o", fmt.Sprintf("value %d %s", last, filler))})

@@ -53,12 +53,13 @@ func (d *daemon) size() (n int64) {
 }
 
 // endless yields lines of messages until there are that many bytes of them. Every turn
-// has a call and its result.
+// has a call and its result; or all calls come first, and then their results.
 type endless struct {
 	left    int64
 	n       int
 	line    []byte
 	filling string
+	calls   int // that come first
 }
 
 func (e *endless) Read(p []byte) (int, error) {
@@ -66,7 +67,18 @@ func (e *endless) Read(p []byte) (int, error) {
 		if e.left <= 0 {
 			return 0, io.EOF
 		}
-		switch e.n % 4 {
+		kind := e.n % 4
+		switch {
+		case e.calls > 0 && e.n < e.calls:
+			kind = 4
+		case e.calls > 0:
+			kind = 5
+		}
+		switch kind {
+		case 4:
+			e.line = fmt.Appendf(nil, `{"role":"assistant","content":"%s","tool_calls":[{"id":"call_%d","type":"function","function":{"name":"look","arguments":"{\"n\":%[2]d}"}}]}`+"\n", e.filling, e.n)
+		case 5:
+			e.line = fmt.Appendf(nil, `{"role":"tool","tool_call_id":"call_%d","content":"%s"}`+"\n", e.n-e.calls, e.filling)
 		case 0:
 			e.line = fmt.Appendf(nil, `{"role":"user","content":"%d %s"}`+"\n", e.n, e.filling)
 		case 1:
@@ -139,8 +151,13 @@ func TestALargeImportTakesLittleMemory(t *testing.T) {
 	if got := post("/v1/conversations/b/import", "application/json", res.Body); got["imported"] != messages {
 		t.Errorf("imported %v of %d", got["imported"], source.n)
 	}
+	late := &endless{left: megabytes * 1e6, filling: strings.Repeat("and so on ", 100)}
+	late.calls = int(late.left / 2 / int64(len(late.filling)+100))
+	if got := post("/v1/conversations/c/import?format=openai", "application/x-ndjson", late); got["imported"] != json.Number(strconv.Itoa(late.n)) || late.n <= late.calls {
+		t.Errorf("imported %v of %d, %d of them calls", got["imported"], late.n, late.calls)
+	}
 	peak := d.peak()
-	t.Logf("%d messages, %d MB in, the export of them in again: at most %d MiB of memory", source.n, megabytes, peak>>20)
+	t.Logf("%d messages, %d MB in, the export of them in again, and %d calls with their results behind them: at most %d MiB of memory", source.n, megabytes, late.calls, peak>>20)
 	if peak >= 128<<20 {
 		t.Errorf("the daemon took %d MiB, want less than 128", peak>>20)
 	}
