@@ -29,7 +29,7 @@ type Checker struct {
 	faults   *history.Faults
 	ids      map[key]struct{}
 	open     map[key]int32 // unanswered calls, by id
-	missed   bool // there was a message that nobody could read
+	missed   bool          // there was a message that nobody could read
 	repaired []Repair
 	total    int64
 }

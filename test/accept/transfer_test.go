@@ -152,7 +152,7 @@ func TestALargeImportTakesLittleMemory(t *testing.T) {
 		t.Errorf("imported %v of %d", got["imported"], source.n)
 	}
 	late := &endless{left: megabytes * 1e6, filling: strings.Repeat("and so on ", 100)}
-	late.calls = int(late.left / 2 / int64(len(late.filling)+100))
+	late.calls = int(late.left / 2 / int64(len(late.filling)+50))
 	if got := post("/v1/conversations/c/import?format=openai", "application/x-ndjson", late); got["imported"] != json.Number(strconv.Itoa(late.n)) || late.n <= late.calls {
 		t.Errorf("imported %v of %d, %d of them calls", got["imported"], late.n, late.calls)
 	}
