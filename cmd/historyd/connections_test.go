@@ -1,12 +1,16 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"historyd/internal/identity"
 )
 
 // pipes is a listener of connections that are handed to it.
@@ -181,11 +185,148 @@ func TestAnIdleConnectionStaysWhileNobodyWaits(t *testing.T) {
 		// What the server says of a connection that has left counts no more.
 		connState(conn, http.StateActive)
 		connState(conn, http.StateIdle)
-		if got := c.listener.idle.Len(); got != 0 {
-			t.Errorf("%d connections are idle, want none", got)
+		if got := len(c.listener.groups); got != 1 {
+			t.Errorf("there are connections of %d callers, want only the one that is open", got)
 		}
 		_ = c.listener.Close()
 		_ = client.Close()
 		_ = other.Close()
 	})
+}
+
+// callerOf is the scope of an operator.
+func callerOf(t *testing.T, id string) identity.Scope {
+	t.Helper()
+	c, err := identity.NewCaller(string(identity.Operator), id, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Scope()
+}
+
+// in lets one more client in, whose request is one of a caller.
+func (c *crowd) in(t *testing.T, of identity.Scope) (client net.Conn, served *connection) {
+	t.Helper()
+	client = c.arrive()
+	served, ok := c.next().(*connection)
+	if !ok {
+		t.Fatal("it is not let in")
+	}
+	connState(served, http.StateActive)
+	heard(connContext(t.Context(), served), of)
+	return client, served
+}
+
+func TestWhoHasMostConnectionsGivesWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ann, bob := callerOf(t, "ann"), callerOf(t, "bob")
+		c := newCrowd(t, 5)
+		bobs, bobsConn := c.in(t, bob)
+		connState(bobsConn, http.StateIdle) // for the longest of all
+		var anns []net.Conn
+		var conns []*connection
+		for range 4 {
+			client, conn := c.in(t, ann)
+			anns, conns = append(anns, client), append(conns, conn)
+		}
+		connState(conns[2], http.StateIdle)
+		connState(conns[1], http.StateIdle)
+		knocks := []net.Conn{c.arrive()}
+		if c.next() == nil || !cutOff(anns[2]) || cutOff(anns[1]) || cutOff(bobs) {
+			t.Error("want the longest idle of ann's to give way, who has most")
+		}
+		_ = c.listener.Close()
+		for _, client := range append(append(anns, bobs), knocks...) {
+			_ = client.Close()
+		}
+	})
+}
+
+func TestOfCallersWithAsManyTheLongestIdleGivesWay(t *testing.T) {
+	for range 20 { // they are looked at in any order
+		synctest.Test(t, func(t *testing.T) {
+			c := newCrowd(t, 3)
+			var clients []net.Conn
+			var conns []*connection
+			for _, id := range []string{"ann", "bob", "eve"} {
+				client, conn := c.in(t, callerOf(t, id))
+				clients, conns = append(clients, client), append(conns, conn)
+			}
+			for _, i := range []int{1, 2, 0} {
+				connState(conns[i], http.StateIdle)
+			}
+			clients = append(clients, c.arrive())
+			if c.next() == nil || cutOff(clients[0]) || !cutOff(clients[1]) || cutOff(clients[2]) {
+				t.Error("want bob's to give way")
+			}
+			_ = c.listener.Close()
+			for _, client := range clients {
+				_ = client.Close()
+			}
+		})
+	}
+}
+
+func TestWhoHasFewConnectionsIsSparedForAMoment(t *testing.T) {
+	idle := func(_ *connection, anns []*connection) { connState(anns[len(anns)-1], http.StateIdle) }
+	nothing := func(*connection, []*connection) {}
+	for _, tt := range []struct {
+		name                  string
+		anns, strangers, eves int  // connections, all busy
+		waits                 bool // the one that comes, at first
+		then                  func(bobs *connection, anns []*connection)
+		spare                 bool
+	}{
+		{"one of ann's turns idle", 4, 0, 0, true, idle, true},
+		{"bob asks again", 4, 0, 0, true, func(bobs *connection, anns []*connection) {
+			connState(bobs, http.StateActive)
+			connState(bobs, http.StateIdle)
+			idle(bobs, anns)
+		}, true},
+		{"two of ann's become bob's", 4, 0, 0, true, func(bobs *connection, anns []*connection) {
+			for _, c := range anns[:2] {
+				heard(context.WithValue(context.Background(), connectionKey{}, c), bobs.of)
+			}
+		}, false},
+		{"the moment passes", 4, 0, 0, true, func(*connection, []*connection) { time.Sleep(moment) }, false},
+		{"some may be ann's, too, and one of hers turns idle", 3, 2, 0, true, idle, true},
+		{"ann has but half", 2, 0, 1, false, nothing, false},
+		{"ann has one, too", 1, 0, 0, false, nothing, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCrowd(t, 1+tt.anns+tt.strangers+tt.eves)
+			bobs, bobsConn := c.in(t, callerOf(t, "bob"))
+			connState(bobsConn, http.StateIdle)
+			clients := []net.Conn{bobs}
+			var anns []*connection
+			for range tt.anns {
+				client, conn := c.in(t, callerOf(t, "ann"))
+				clients, anns = append(clients, client), append(anns, conn)
+			}
+			for i := range tt.strangers + tt.eves {
+				of := identity.Scope{}
+				if i >= tt.strangers {
+					of = callerOf(t, "eve")
+				}
+				client, _ := c.in(t, of)
+				clients = append(clients, client)
+			}
+			clients = append(clients, c.arrive())
+			in := c.next() != nil
+			if in == tt.waits {
+				t.Errorf("%s: it is let in at once: %t", tt.name, in)
+			}
+			tt.then(bobsConn, anns)
+			if !in && c.next() == nil {
+				t.Errorf("%s: it waits still", tt.name)
+			}
+			if cutOff(bobs) == tt.spare {
+				t.Errorf("%s: bob's connection stays: %t, want %t", tt.name, !tt.spare, tt.spare)
+			}
+			_ = c.listener.Close()
+			for _, client := range clients {
+				_ = client.Close()
+			}
+		})
+	}
 }

@@ -220,6 +220,7 @@ func (d *daemon) newHandler(reg *prometheus.Registry) (http.Handler, error) {
 		Limits:       s.requestLimits(),
 		CacheBytes:   int64(s.Store.Cache),
 		MetricsAuth:  s.Metrics.Auth,
+		Known:        heard,
 		Gatherer:     reg,
 		Registerer:   reg,
 		Logger:       d.log,
@@ -281,12 +282,7 @@ func (d *daemon) newServer(h http.Handler) *http.Server {
 		ConnState:         connState,
 		// Else OPTIONS * is answered before anybody was asked who is calling.
 		DisableGeneralOptionsHandler: true,
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			if own, ok := c.(*connection); ok && own.peer {
-				return api.WithPeer(ctx, own.uid)
-			}
-			return ctx
-		},
+		ConnContext:                  connContext,
 	}
 }
 

@@ -60,6 +60,9 @@ type Options struct {
 	// MetricsAuth asks for a token at /metrics; elsewhere than on loopback it is always asked for.
 	MetricsAuth bool
 
+	// Known is told whose each request is, with its context. It may be nil.
+	Known func(ctx context.Context, caller identity.Scope)
+
 	Gatherer   prometheus.Gatherer   // what /metrics shows; nil means nothing
 	Registerer prometheus.Registerer // nil means unregistered metrics
 	Logger     *slog.Logger          // nil means no log
@@ -72,6 +75,7 @@ type server struct {
 	allowed  map[string]bool // hosts, in lower case
 	limits   Limits
 	private  bool // metrics ask for a token
+	known    func(context.Context, identity.Scope)
 	replays  *replayCache
 	metrics  *metrics
 	scrape   http.Handler
@@ -105,6 +109,7 @@ func New(o Options) (http.Handler, error) {
 		allowed:  map[string]bool{},
 		limits:   limits,
 		private:  o.MetricsAuth,
+		known:    o.Known,
 		replays:  replays,
 		metrics:  newMetrics(o.Registerer),
 		scrape:   scraper(o.Gatherer),
@@ -115,6 +120,9 @@ func New(o Options) (http.Handler, error) {
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.known == nil {
+		s.known = func(context.Context, identity.Scope) {}
 	}
 	s.router = s.routes()
 	return s, nil

@@ -38,6 +38,7 @@ func (s *server) admit(x *exchange, r *http.Request) error {
 		return err
 	}
 	x.caller, x.visitor = caller, s.visit(caller)
+	s.known(r.Context(), x.visitor.scope)
 	return x.enter(r)
 }
 

@@ -263,6 +263,11 @@ func TestOneCallerDoesNotTakeAllConnections(t *testing.T) {
 	t.Parallel()
 	const connections, places, wait = 32, 4, 32 / 4
 	d, ann, bob := limited(t, map[string]any{"connections": connections, "per_caller_concurrency": places})
+	kept := d.line() // by somebody who asks now and then
+	kept.send(bob.whoami())
+	if status, _, _ := kept.answer(patience); status != 200 {
+		t.Fatalf("another caller: %d", status)
+	}
 	busy := ann.busy(places)
 	var waiting []*line
 	for range wait {
@@ -295,6 +300,10 @@ func TestOneCallerDoesNotTakeAllConnections(t *testing.T) {
 	}
 	for range 3 * connections {
 		<-more // one after the other found that too many wait
+	}
+	kept.send(bob.whoami())
+	if status, _, _ := kept.answer(patience); status != 200 {
+		t.Errorf("another caller on the connection that it kept: %d", status)
 	}
 	for _, l := range busy {
 		l.end()
