@@ -241,7 +241,7 @@ func TestWhatIsSentChangesItsBeginningOnceAFold(t *testing.T) {
 			&follower{caller: "mesh-ann", format: format, mode: "text", budget: 1800}, &follower{caller: "mesh-ann", format: format, mode: "full", budget: 3000})
 	}
 	// In these the summary gives way, and no turn has to.
-	rows = append(rows, &follower{caller: "mesh-ann", format: "native", mode: "text", budget: 2600}, &follower{caller: "mesh-ann", format: "native", mode: "full", budget: 3800})
+	rows = append(rows, &follower{caller: "mesh-ann", format: "native", mode: "text", budget: 2600}, &follower{caller: "mesh-ann", format: "native", mode: "full", budget: 4100})
 	k.look = func(when string, open bool) {
 		for _, f := range rows {
 			f.look(d, when, open)

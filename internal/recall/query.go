@@ -79,6 +79,7 @@ type unit struct {
 	prefix bool    // of the only term
 	phrase bool    // was in quotes
 	stem   string  // of the only term, where all forms of it count
+	common bool    // says little of what a text is about
 	must   bool
 	not    bool
 }
@@ -111,6 +112,7 @@ func (q *Query) parse() ([]unit, error) {
 		if u.must || u.not {
 			bound++
 		}
+		u.common = !u.must && !u.not && !u.prefix && len(u.terms) == 1 && common[u.terms[0]]
 		if units = append(units, u); len(units) > maxUnits || bound > maxScored {
 			return nil, ErrBadQuery
 		}

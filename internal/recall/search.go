@@ -37,10 +37,13 @@ type Hit struct {
 	// Marks are the words found in Snippet: code points from, included, to, excluded.
 }
 
-// The parameters of BM25.
+// The parameters of BM25, and what is made of it: answers count more than what was asked, because a question is much
+// like another one that asks the same; words that say little count little beside others.
 const (
-	bm25K1 = 1.2
-	bm25B  = 0.75
+	bm25K1       = 1.2
+	bm25B        = 0.75
+	answerWeight = 1.2
+	commonWeight = 0.1
 )
 
 const (
@@ -223,6 +226,9 @@ func (f *finder) weigh(sources []source) (int, error) {
 			}
 			n := float64(min(df, docs))
 			f.weights[i][j] = math.Log(1 + (float64(docs)-n+0.5)/(n+0.5))
+			if u.common {
+				f.weights[i][j] *= commonWeight
+			}
 		}
 	}
 	f.fewer()
@@ -324,7 +330,7 @@ func (f *finder) choose(s source, within []uint32, must uint8) error {
 		if score <= 0 || room.out[i] || room.hits[i] != must {
 			continue
 		}
-		if !filtered && !newest && f.after == nil && len(f.best.list) >= f.max && score < f.best.list[0].score {
+		if !filtered && !newest && f.after == nil && len(f.best.list) >= f.max && score*answerWeight < f.best.list[0].score {
 			f.total++
 			continue
 		}
@@ -336,6 +342,9 @@ func (f *finder) choose(s source, within []uint32, must uint8) error {
 			continue
 		}
 		f.total++
+		if int(d.role) == roleNumber(history.Assistant) {
+			score *= answerWeight
+		}
 		e, err := s.stretch(d.stretch)
 		if err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"encoding/json/v2"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,9 +20,9 @@ type labelled struct {
 	answers []string // "conversation/seq"
 }
 
-func questions(t *testing.T) []labelled {
+func questions(t *testing.T, file string) []labelled {
 	t.Helper()
-	text, err := os.ReadFile("testdata/questions.txt")
+	text, err := os.ReadFile(filepath.Join("testdata", file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,27 +86,72 @@ func airline(t *testing.T, s *shelf) {
 	}
 }
 
+// Questions whose words stand in the answer find it, asked as a person would and as a recall asks. Of those in other
+// words a search by words finds some: how many is held here, so that no change of ranking loses them unseen.
 func TestQuestionsFindTheirAnswersAmongTheFirstFive(t *testing.T) {
 	s := newShelf(t)
 	airline(t, s)
 	scope := scopeNamed(t, "airline")
-	all := questions(t)
-	if len(all) < 60 {
-		t.Fatalf("questions: got %d, want at least 60", len(all))
-	}
-	found := 0
-	for _, q := range all {
-		got := hitPlaces(s.search(scope, Query{Text: q.text, Plain: true, Limit: 5}))
-		if slices.ContainsFunc(got, func(place string) bool { return slices.Contains(q.answers, place) }) {
-			found++
-		} else {
-			t.Logf("%q: got %q, want one of %q", q.text, got, q.answers)
+	for _, tt := range []struct {
+		file           string
+		questions      int
+		recall, search float64 // at least
+	}{
+		{"questions.txt", 60, 0.9, 0.9},
+		{"everyday.txt", 50, 0.56, 0.54},
+		{"held_out.txt", 60, 0.5, 0.5},
+	} {
+		all := questions(t, tt.file)
+		if len(all) < tt.questions {
+			t.Fatalf("%s: got %d questions, want at least %d", tt.file, len(all), tt.questions)
+		}
+		for plain, least := range map[bool]float64{true: tt.recall, false: tt.search} {
+			t.Run(fmt.Sprintf("%s/plain=%t", tt.file, plain), func(t *testing.T) {
+				found := 0
+				for _, q := range all {
+					got := hitPlaces(s.search(scope, Query{Text: q.text, Plain: plain, Limit: 5}))
+					if slices.ContainsFunc(got, func(place string) bool { return slices.Contains(q.answers, place) }) {
+						found++
+					} else {
+						t.Logf("%q: got %q, want one of %q", q.text, got, q.answers)
+					}
+				}
+				recall := float64(found) / float64(len(all))
+				t.Logf("recall@5: %d of %d questions, %.3f", found, len(all), recall)
+				if recall < least {
+					t.Errorf("recall@5: got %.3f, want at least %.2f", recall, least)
+				}
+			})
 		}
 	}
-	recall := float64(found) / float64(len(all))
-	t.Logf("recall@5: %d of %d questions, %.3f", found, len(all), recall)
-	if recall < 0.9 {
-		t.Errorf("recall@5: got %.3f, want at least 0.9", recall)
+}
+
+// Of two messages with the same words the answer comes first, and many words that say little do not outweigh one that does.
+func TestAnswersAndTellingWordsComeFirst(t *testing.T) {
+	s := newShelf(t)
+	ann := scopeNamed(t, "ann")
+	s.say(ann, "a", "hello", "The lighthouse keeper is Maud.")
+	s.say(ann, "b", "The lighthouse keeper is Maud.", "noted")
+	s.say(ann, "c", "It was what it was and how it is, as it is where you are.", "Where is it that you are?")
+	for _, tt := range []struct {
+		query string
+		plain bool
+		want  string
+	}{
+		{"lighthouse keeper", false, "a/2 b/1"},
+		{"lighthouse keeper", true, "a/2 b/1"},
+		{"how is it that it is you and what is where Maud", true, "a/2 b/1"},
+	} {
+		if got := strings.Join(hitPlaces(s.search(ann, Query{Text: tt.query, Plain: tt.plain})), " "); got != tt.want {
+			t.Errorf("%q, plain %t: got %q, want %q", tt.query, tt.plain, got, tt.want)
+		}
+	}
+	first := hitPlaces(s.search(ann, Query{Text: "how is it that it is you and what is where Maud"}))
+	if got := strings.Join(first[:min(2, len(first))], " "); got != "a/2 b/1" {
+		t.Errorf("beside words that say little: got %q first", got)
+	}
+	if got := hitPlaces(s.search(ann, Query{Text: "where you are"})); len(got) != 2 {
+		t.Errorf("words that say little alone: got %q, want both messages with them", got)
 	}
 }
 
@@ -119,7 +165,7 @@ func TestTheFloorOfARecall(t *testing.T) {
 		t.Helper()
 		return r.Recall(t.Context(), Ask{Scope: scope, Conversation: "new", Query: query})
 	}
-	all, found := questions(t), 0
+	all, found := questions(t, "questions.txt"), 0
 	for _, q := range all {
 		out := ask(q.text)
 		if slices.ContainsFunc(out.Items, func(it Item) bool {
