@@ -166,12 +166,14 @@ func appendTexts(to []string, blocks []history.Block) []string {
 
 func (m *memtable) counts() (docs int, tokens int64) { return len(m.docs), m.tokens }
 
-func (m *memtable) find(term string) (termList, error) {
+func (m *memtable) find(term string) (entry, error) {
 	if p := m.terms[term]; p != nil {
-		return termList{p.data, int(p.df)}, nil
+		return entry{df: int(p.df), inline: p.data}, nil
 	}
-	return termList{}, nil
+	return entry{}, nil
 }
+
+func (m *memtable) list(e entry) (termList, error) { return termList{e.inline, e.df}, nil }
 
 func (m *memtable) expand(prefix string, visit func(df int, load func() (termList, error)) bool) error {
 	var terms []string

@@ -2,6 +2,7 @@ package recall
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"hash/crc32"
 	"io"
 	"iter"
+	"slices"
 	"sort"
 
 	"historyd/internal/durable"
@@ -146,6 +148,16 @@ type openSegment struct {
 	*segment
 	file  durable.File
 	cache *blockCache
+
+	starts  []blockStart     // of the dictionary, read when first asked for
+	known   map[string]entry // terms looked up before
+	docData []byte           // rows, read when first asked for
+}
+
+// A blockStart says where a block of the dictionary begins, and with which term.
+type blockStart struct {
+	term []byte
+	at   part
 }
 
 func (r *openSegment) close() { r.file.Close() }
@@ -170,36 +182,55 @@ func (r *openSegment) load(p part, keep bool) ([]byte, error) {
 
 func (r *openSegment) counts() (docs int, tokens int64) { return r.docs, r.tokens }
 
-// find looks a term up in the dictionary.
-func (r *openSegment) find(term string) (termList, error) {
-	index, err := r.load(r.blocks, true)
-	if err != nil {
-		return termList{}, err
+// find looks a term up in the dictionary. One that is not there has no documents.
+func (r *openSegment) find(term string) (entry, error) {
+	if e, ok := r.known[term]; ok {
+		return e, nil
 	}
-	at, found := part{}, false
-	for c := (scan{b: index}); c.more(); {
-		first := c.bytes()
-		p := part{int64(c.uvarint()), uint32(c.uvarint()), uint32(c.uvarint())}
-		if string(first) > term {
-			break
+	if r.starts == nil {
+		if err := r.readStarts(); err != nil {
+			return entry{}, err
 		}
-		at, found = p, true
 	}
-	if !found {
-		return termList{}, nil
+	i, exact := slices.BinarySearchFunc(r.starts, term, func(s blockStart, term string) int { return cmp.Compare(string(s.term), term) })
+	if !exact {
+		i--
 	}
-	block, err := r.load(at, true)
+	if i < 0 {
+		return entry{}, nil
+	}
+	block, err := r.load(r.starts[i].at, true)
 	if err != nil {
-		return termList{}, err
+		return entry{}, err
 	}
+	var found entry
 	c := scan{b: block}
 	for c.more() {
-		e := c.entry()
-		if string(e.term) == term {
-			return r.list(e)
+		if e := c.entry(); string(e.term) == term {
+			found = e
+			break
 		}
 	}
-	return termList{}, c.err()
+	if c.err() != nil {
+		return entry{}, c.err()
+	}
+	if r.known == nil {
+		r.known = map[string]entry{}
+	}
+	r.known[term] = found
+	return found, nil
+}
+
+func (r *openSegment) readStarts() error {
+	index, err := r.load(r.blocks, true)
+	if err != nil {
+		return err
+	}
+	c := scan{b: index}
+	for c.more() {
+		r.starts = append(r.starts, blockStart{c.bytes(), part{int64(c.uvarint()), uint32(c.uvarint()), uint32(c.uvarint())}})
+	}
+	return c.err()
 }
 
 // expand visits the terms that begin with prefix, in order, until visit returns false.
@@ -280,7 +311,12 @@ func (r *openSegment) list(e entry) (termList, error) {
 	return termList{b, e.df}, err
 }
 
-func (r *openSegment) docRows() ([]byte, error) { return r.load(r.rows, true) }
+func (r *openSegment) docRows() (rows []byte, err error) {
+	if r.docData == nil {
+		r.docData, err = r.load(r.rows, true)
+	}
+	return r.docData, err
+}
 
 func (r *openSegment) doc(i int) (doc, error) {
 	rows, err := r.docRows()

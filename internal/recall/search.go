@@ -116,7 +116,8 @@ func (x *Index) await(ctx context.Context, c *caller, conversation string) error
 // A source is a part of an index: a segment or the memtable.
 type source interface {
 	counts() (docs int, tokens int64)
-	find(term string) (termList, error)
+	find(term string) (entry, error)
+	list(e entry) (termList, error) // may read much; find does not
 	expand(prefix string, visit func(df int, load func() (termList, error)) bool) error
 	lengths() (func(i int) uint32, error)
 	doc(i int) (doc, error)
@@ -310,9 +311,9 @@ func (f *finder) each(s source, u *unit, term string, visit func(df int, load fu
 		terms = []string{u.stem, stemMark + u.stem}
 	}
 	for _, t := range terms {
-		l, err := s.find(t)
-		if err == nil && l.df > 0 {
-			err = visit(l.df, func() (termList, error) { return l, nil })
+		e, err := s.find(t)
+		if err == nil && e.df > 0 {
+			err = visit(e.df, func() (termList, error) { return s.list(e) })
 		}
 		if err != nil {
 			return err
@@ -330,7 +331,8 @@ func (f *finder) choose(s source, within []uint32, must uint8) error {
 		if score <= 0 || room.out[i] || room.hits[i] != must {
 			continue
 		}
-		if !filtered && !newest && f.after == nil && len(f.best.list) >= f.max && score*answerWeight < f.best.list[0].score {
+		full := !filtered && !newest && f.after == nil && len(f.best.list) >= f.max
+		if full && score*answerWeight < f.best.list[0].score {
 			f.total++
 			continue
 		}
@@ -344,6 +346,9 @@ func (f *finder) choose(s source, within []uint32, must uint8) error {
 		f.total++
 		if int(d.role) == roleNumber(history.Assistant) {
 			score *= answerWeight
+		}
+		if full && score < f.best.list[0].score {
+			continue
 		}
 		e, err := s.stretch(d.stretch)
 		if err != nil {

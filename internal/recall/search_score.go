@@ -1,6 +1,7 @@
 package recall
 
 import (
+	"encoding/binary"
 	"math"
 	"slices"
 	"sync"
@@ -83,7 +84,7 @@ func (f *finder) unit(s source, u *unit, weights []float64, length func(int) uin
 			bad = f.united(s, u, term, func(d, times int) { room.note(u, d, must, weights[i], norm(d, float64(times))) })
 		} else {
 			var l termList
-			if l, bad = s.find(term); bad == nil {
+			if l, bad = listOf(s, term); bad == nil {
 				bad = eachDoc(l.data, len(room.score), func(d, times int) { room.note(u, d, must, weights[i], norm(d, float64(times))) })
 			}
 		}
@@ -137,42 +138,54 @@ func (f *finder) united(s source, u *unit, term string, visit func(d, times int)
 	return nil
 }
 
-// eachDoc visits the documents of a list, all of them below n.
+// eachDoc visits the documents of a list, all of them below n. A list is, for each document, how far it is from the one
+// before, and then its places, of which the lowest bit says that another follows.
 func eachDoc(data []byte, n int, visit func(d, times int)) error {
 	d := -1
-	for len(data) > 0 {
-		c := scan{b: data}
-		d += int(c.uvarint())
-		if c.bad || d < 0 || d >= n {
+	for i := 0; i < len(data); {
+		if c := data[i]; c < 0x80 { // most are near
+			d, i = d+int(c), i+1
+		} else {
+			v, size := binary.Uvarint(data[i:])
+			if size <= 0 || v > uint64(n) {
+				return errTorn
+			}
+			d, i = d+int(v), i+size
+		}
+		if d < 0 || d >= n {
 			return errTorn
 		}
-		data = c.b
-		times, i := 1, 0
-		for begin, more := true, false; ; i++ {
+		times := 0
+		for more := true; more; times++ {
 			if i == len(data) {
 				return errTorn
 			}
-			if begin {
-				more = data[i]&1 != 0
-			}
-			if begin = data[i] < 0x80; begin {
-				if !more {
-					break
+			more = data[i]&1 != 0
+			for data[i] >= 0x80 {
+				if i++; i == len(data) {
+					return errTorn
 				}
-				times++
 			}
+			i++
 		}
-		data = data[i+1:]
 		visit(d, times)
 	}
 	return nil
+}
+
+func listOf(s source, term string) (termList, error) {
+	e, err := s.find(term)
+	if err != nil || e.df == 0 {
+		return termList{}, err
+	}
+	return s.list(e)
 }
 
 // phrase visits the documents in which the terms of a unit stand as in the query.
 func (f *finder) phrase(s source, u *unit, visit func(d, times int)) error {
 	var starts map[int][]int32 // where the phrase may begin, by document
 	for i, term := range u.terms {
-		l, err := s.find(term)
+		l, err := listOf(s, term)
 		if err != nil {
 			return err
 		}
