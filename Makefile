@@ -18,11 +18,12 @@ LDFLAGS = -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 PKGS        ?= ./...
 TESTFLAGS   ?= -timeout=15m
 CRASH_SEEDS ?= 200
+CYCLES      ?= 1000
 FUZZTIME    ?= 10s
 BENCH       ?= .
 BENCHFLAGS  ?= -count=1
 
-.PHONY: help package systemd build run demo test race crash fuzz bench lint vuln sdk check fmt fmt-check vet golden clean
+.PHONY: help package systemd build run demo test race crash fault fuzz bench lint vuln sdk check fmt fmt-check vet golden clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +52,9 @@ race: ## run every test anew with the race detector, or say why not
 
 crash: ## run the crash tests of the store with CRASH_SEEDS random seeds (200)
 	go test -run Crash -count=1 -timeout=60m ./internal/store/... -crash.seeds=$(CRASH_SEEDS)
+
+fault: ## break what the built daemon stands on, everywhere, and kill it CYCLES times under load (1000)
+	go test -count=1 -v -timeout=300m ./test/fault/... -fault.long -fault.cycles=$(CYCLES)
 
 fuzz: ## fuzz each target of PKGS (all) for FUZZTIME (10s)
 	@bash scripts/fuzz.sh $(FUZZTIME) $(PKGS)
