@@ -33,6 +33,7 @@ type limitListener struct {
 	pressed bool // they wait for long
 	groups  map[identity.Scope]*group
 	turns   uint64 // how often a connection has turned idle
+	evicted uint64 // how many were closed for others
 }
 
 // A group is the open connections of one caller; those that have not said whose
@@ -159,6 +160,16 @@ func (l *limitListener) Close() error {
 	return l.Listener.Close()
 }
 
+// addTo counts what is here.
+func (l *limitListener) addTo(n *headcount) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n.open += float64(l.most - l.free)
+	n.limit += float64(l.most)
+	n.waiting += float64(l.waiting)
+	n.evicted += float64(l.evicted)
+}
+
 // pass returns when a connection could be let in, or kept waiting.
 func (l *limitListener) pass() {
 	l.mu.Lock()
@@ -189,6 +200,7 @@ func (l *limitListener) enter() bool {
 // holds mu.
 func (l *limitListener) evict(c *connection) {
 	l.leave(c)
+	l.evicted++
 	_ = c.Conn.Close() // the server learns it from its next read
 }
 

@@ -6,9 +6,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"historyd/internal/identity"
 )
@@ -133,6 +136,54 @@ func TestWhoWaitsGetsThePlaceThatComesFree(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestConnectionsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t, 2)
+		own := endpoints{{network: "tcp", gate: c.listener}, {network: "tcp", gate: newLimitListener(make(pipes), 5)}, {network: "unix", gate: newLimitListener(make(pipes), 7)}}
+		counted := func(what, open, waiting, evicted string) {
+			t.Helper()
+			want := strings.NewReplacer("OPEN", open, "WAITING", waiting, "EVICTED", evicted).Replace(`
+# HELP historyd_connections Connections that have a place.
+# TYPE historyd_connections gauge
+historyd_connections{network="tcp"} OPEN
+historyd_connections{network="unix"} 0
+# HELP historyd_connections_evicted_total Idle connections that were closed because others needed their place.
+# TYPE historyd_connections_evicted_total counter
+historyd_connections_evicted_total{network="tcp"} EVICTED
+historyd_connections_evicted_total{network="unix"} 0
+# HELP historyd_connections_limit Places for connections.
+# TYPE historyd_connections_limit gauge
+historyd_connections_limit{network="tcp"} 7
+historyd_connections_limit{network="unix"} 7
+# HELP historyd_connections_waiting Connections that wait for a place.
+# TYPE historyd_connections_waiting gauge
+historyd_connections_waiting{network="tcp"} WAITING
+historyd_connections_waiting{network="unix"} 0
+`)
+			if err := testutil.CollectAndCompare(own, strings.NewReader(want)); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		counted("nobody", "0", "0", "0")
+		clients := []net.Conn{c.arrive(), c.arrive()}
+		first, second := c.next(), c.next()
+		counted("two", "2", "0", "0")
+		clients = append(clients, c.arrive())
+		counted("a third waits", "2", "1", "0")
+		connState(first, http.StateIdle)
+		third := c.next()
+		counted("an idle one gave way", "2", "0", "1")
+		_ = second.Close()
+		counted("one has closed", "1", "0", "1")
+		_ = third.Close()
+		counted("all have closed", "0", "0", "1")
+		_ = c.listener.Close()
+		for _, client := range clients {
+			_ = client.Close()
+		}
+	})
 }
 
 func TestTheLongestIdleConnectionGivesWay(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"reflect"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -55,6 +54,9 @@ type daemon struct {
 	server        *http.Server
 	debugListener net.Listener // nil when nothing is to be debugged
 	debugServer   *http.Server
+
+	selfchecks   *prometheus.CounterVec
+	reloadFailed atomic.Bool // the last one
 }
 
 // engine is the store until the daemon stops; then it is not ready.
@@ -124,6 +126,7 @@ func (d *daemon) open(ctx context.Context, operator string) (err error) {
 	if d.registry.Len() == 0 {
 		return fmt.Errorf("no callers yet: make one with\n  %s\nor start with --bootstrap-operator ID", d.settings.tokenCommand("ID"))
 	}
+	d.measure(registry)
 	return d.openRetention(registry)
 }
 
@@ -320,16 +323,6 @@ func (d *daemon) close() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// buildGauge tells in a metric what runs here.
-func buildGauge() prometheus.Collector {
-	b := buildInfo()
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name:        "historyd_build_info",
-		Help:        "What this daemon was built from; always 1.",
-		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Commit, "goversion": runtime.Version()},
-	}, func() float64 { return 1 })
 }
 
 // needRestart names the keys that differ from other and that a reload can't change.

@@ -159,16 +159,20 @@ func (d *daemon) stop(running *sync.WaitGroup) error {
 func (d *daemon) reload() {
 	d.notify(sd.SdNotifyReloading + "\n" + sd.SdNotifyMonotonicUsec())
 	defer d.notify(sd.SdNotifyReady)
-	if err := d.registry.Reload(); err != nil {
+	err := d.registry.Reload()
+	if err != nil {
 		d.log.Error("callers not reloaded", "error", err)
 	}
+	d.reloadFailed.Store(err != nil)
 	s, err := d.reread()
 	if err != nil {
+		d.reloadFailed.Store(true)
 		d.log.Error("configuration not reloaded", "error", err)
 		return
 	}
 	policy, p := s.policy()
 	if p != nil {
+		d.reloadFailed.Store(true)
 		d.log.Error("configuration not reloaded", "error", p.String())
 		return
 	}

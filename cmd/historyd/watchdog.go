@@ -22,6 +22,13 @@ func (d *daemon) notify(state string) {
 	}
 }
 
+// Results of a check.
+const (
+	checkOK         = "ok"
+	checkUnwritable = "unwritable" // by what a restart would not mend
+	checkFailed     = "failed"
+)
+
 // watchdog tells systemd that the daemon does its work. There is no word without
 // a check of ourselves that passed, so that a daemon which lives but can't serve
 // or can't write is restarted.
@@ -31,6 +38,7 @@ type watchdog struct {
 	ask   func(context.Context) error // makes a request, as a client would
 	write func() error                // makes a write durable; it may hang
 	ping  func()
+	count func(result string) // of a check
 	log   *slog.Logger
 
 	writing chan error // gets what a write came to that has not come back; nil when none is under way
@@ -48,9 +56,15 @@ func (w *watchdog) run(ctx context.Context) {
 	tick := time.NewTicker(w.interval / 3)
 	defer tick.Stop()
 	for {
-		if err := w.check(ctx); err == nil {
+		switch err := w.check(ctx); {
+		case err == nil && w.failing:
+			w.count(checkUnwritable)
 			w.ping()
-		} else if ctx.Err() == nil {
+		case err == nil:
+			w.count(checkOK)
+			w.ping()
+		case ctx.Err() == nil:
+			w.count(checkFailed)
 			w.log.Error("self-check failed: no ping for the watchdog", "error", err)
 		}
 		select {
@@ -125,6 +139,7 @@ func (d *daemon) watch(ctx context.Context) {
 		},
 		write: d.store.Probe,
 		ping:  func() { d.notify(sd.SdNotifyWatchdog) },
+		count: func(result string) { d.selfchecks.WithLabelValues(result).Inc() },
 		log:   d.log,
 	}
 	w.run(ctx)

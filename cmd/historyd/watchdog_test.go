@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 type guarded struct {
 	watchdog
 	pings, writes int
+	counts        map[string]int
 	logs          bytes.Buffer
 	stop          func() // and wait
 }
@@ -28,10 +30,10 @@ type guarded struct {
 // guard runs a watchdog of one minute with these parts.
 func guard(t *testing.T, ask func(context.Context) error, write func() error) *guarded {
 	t.Helper()
-	g := &guarded{}
+	g := &guarded{counts: map[string]int{}}
 	g.watchdog = watchdog{
 		interval: time.Minute, ask: ask, write: func() error { g.writes++; return write() },
-		ping: func() { g.pings++ }, log: slog.New(slog.NewTextHandler(&g.logs, nil)),
+		ping: func() { g.pings++ }, count: func(result string) { g.counts[result]++ }, log: slog.New(slog.NewTextHandler(&g.logs, nil)),
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -54,6 +56,9 @@ func TestTheWatchdogIsPingedOftenEnough(t *testing.T) {
 		defer g.stop()
 		if got := g.after(10*time.Minute + time.Second); got != 31 {
 			t.Errorf("%d pings in 10 minutes, want 31: one at once, and three a minute", got)
+		}
+		if want := map[string]int{checkOK: 31}; !maps.Equal(g.counts, want) {
+			t.Errorf("counted %v, want %v", g.counts, want)
 		}
 	})
 }
@@ -117,6 +122,9 @@ func TestOnlyWhatARestartCouldMendEndsThePings(t *testing.T) {
 			got := g.after(10*time.Minute + time.Second)
 			if (got == 31) != tt.ping || !tt.ping && got != 0 {
 				t.Errorf("%v: got %d pings, want all %v", tt.err, got, tt.ping)
+			}
+			if want := map[bool]string{true: checkUnwritable, false: checkFailed}[tt.ping]; len(g.counts) != 1 || g.counts[want] == 0 {
+				t.Errorf("%v: counted %v, want %s only", tt.err, g.counts, want)
 			}
 			if told := strings.Count(g.logs.String(), "\n"); tt.ping && told != 1 {
 				t.Errorf("%v: %d lines of the log for one that lasts, want 1: %s", tt.err, told, &g.logs)

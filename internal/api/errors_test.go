@@ -33,7 +33,7 @@ func TestEveryCodeIsReached(t *testing.T) {
 	d.say("ann", "full", "hi")
 	hello := `{"messages":[{"role":"user","content":"hi"}]}`
 	post := func(body string) request { return request{method: "POST", path: turns, body: body} }
-	reached := map[string]bool{}
+	reached, expected := map[string]bool{}, map[string]int{}
 	for _, tt := range []struct {
 		code string
 		r    request
@@ -75,15 +75,20 @@ func TestEveryCodeIsReached(t *testing.T) {
 		}
 		got := d.send(tt.r)
 		want(t, got, codeByName[tt.code].status, tt.code)
+		expected[tt.code]++
 		after := map[string]string{"unavailable": "5", "rate_limited": "1"}[tt.code]
 		if got := got.header.Get("Retry-After"); got != after {
 			t.Errorf("%s: Retry-After %q, want %q", tt.code, got, after)
 		}
 		reached[tt.code] = true
 	}
+	metrics := d.get("", "/metrics").body
 	for _, c := range codes {
 		if !reached[c.name] {
 			t.Errorf("%s is not reached", c.name)
+		}
+		if want := fmt.Sprintf("\nhistoryd_http_errors_total{code=%q} %d\n", c.name, expected[c.name]); !strings.Contains(metrics, want) {
+			t.Errorf("the metrics have no %s", want)
 		}
 	}
 }

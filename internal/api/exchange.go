@@ -125,6 +125,14 @@ func (x *exchange) fail(r *http.Request, err error) {
 	for name, value := range p.header {
 		h[name] = []string{value}
 	}
+	x.refuse(p)
+}
+
+// refuse answers with a problem, and counts it if the client is there to hear it.
+func (x *exchange) refuse(p *problem) {
+	if !x.gone {
+		x.server.metrics.problems[p.code].Inc()
+	}
 	_ = x.send(p.status(), problemType, p.body(x.id))
 }
 
@@ -158,8 +166,7 @@ func (s *server) finish(x *exchange, r *http.Request) {
 			slog.String("request_id", x.id), slog.String("route", x.route.template()), slog.String("type", fmt.Sprintf("%T", v)),
 			slog.String("stack", stack()))
 		if x.status == 0 {
-			p := newProblem("internal")
-			_ = x.send(p.status(), problemType, p.body(x.id))
+			x.refuse(newProblem("internal"))
 		} else {
 			aborted = true
 		}

@@ -38,6 +38,7 @@ type metrics struct {
 	inFlight prometheus.Gauge
 	panics   prometheus.Counter
 	refusals *prometheus.CounterVec
+	problems map[string]prometheus.Counter // by code
 	replays  map[replayKind]prometheus.Counter
 
 	none map[string]map[string]*route // refused and unmatched, by method label
@@ -76,8 +77,16 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "historyd_http_unauthenticated_total",
 			Help: "Failed authentications by reason: missing, invalid.",
 		}, []string{"reason"}),
-		replays: map[replayKind]prometheus.Counter{},
-		none:    map[string]map[string]*route{},
+		problems: map[string]prometheus.Counter{},
+		replays:  map[replayKind]prometheus.Counter{},
+		none:     map[string]map[string]*route{},
+	}
+	problems := f.NewCounterVec(prometheus.CounterOpts{
+		Name: "historyd_http_errors_total",
+		Help: "Errors answered, by the code that the client got.",
+	}, []string{"code"})
+	for _, c := range codes {
+		m.problems[c.name] = problems.WithLabelValues(c.name)
 	}
 	replays := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "historyd_replays_total",

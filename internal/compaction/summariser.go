@@ -111,12 +111,12 @@ func NewSummariser(o SummariserOptions) (*Summariser, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	s.count(o.Registerer)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	if o.Workers == 0 {
 		o.Workers = 3
 	}
 	s.agenda = newAgenda(o.Workers)
+	s.count(o.Registerer)
 	for range o.Workers {
 		s.workers.Go(s.work)
 	}
@@ -131,11 +131,21 @@ func (s *Summariser) count(reg prometheus.Registerer) {
 	for _, result := range []string{"recorded", "none", "stale", "refused", "overflow", "failed", "dropped", "stopping"} {
 		s.results.WithLabelValues(result)
 	}
+	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "historyd_summaries_waiting",
+		Help: "Conversations that wait for a model.",
+	}, s.countWaiting)
 	s.seconds = promauto.With(reg).NewHistogram(prometheus.HistogramOpts{
 		Name:    "historyd_summary_seconds",
 		Help:    "Time from the beginning of a summary by a model to its end, whatever that was.",
 		Buckets: []float64{0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900},
 	})
+}
+
+func (s *Summariser) countWaiting() float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return float64(s.agenda.waiting)
 }
 
 // Wake says that a conversation has a new fold. It never waits: what there is no room

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"historyd/internal/durable/crashfs"
@@ -217,10 +218,19 @@ func TestAFullQueueDropsAndNeverWaits(t *testing.T) {
 		asked <- struct{}{}
 		<-c.r.Context().Done()
 	})
-	b := newBench(t, m.URL, func(o *SummariserOptions) { o.Workers = 1 })
+	reg := prometheus.NewRegistry()
+	b := newBench(t, m.URL, func(o *SummariserOptions) { o.Workers, o.Registerer = 1, reg })
+	waiting := func(want int) {
+		t.Helper()
+		text := fmt.Sprintf("# HELP historyd_summaries_waiting Conversations that wait for a model.\n# TYPE historyd_summaries_waiting gauge\nhistoryd_summaries_waiting %d\n", want)
+		if err := testutil.GatherAndCompare(reg, strings.NewReader(text), "historyd_summaries_waiting"); err != nil {
+			t.Error(err)
+		}
+	}
 	b.foldOnce("ann")
 	b.s.Wake(scope(t, "ann"), "default")
 	<-asked
+	waiting(0)
 	for i := range maxWaiting + 5 {
 		b.s.Wake(scope(t, "bob"), fmt.Sprint("c", i))
 		b.s.Wake(scope(t, "bob"), fmt.Sprint("c", i))
@@ -228,6 +238,7 @@ func TestAFullQueueDropsAndNeverWaits(t *testing.T) {
 	if got := testutil.ToFloat64(b.s.results.WithLabelValues("dropped")); got != 10 {
 		t.Errorf("%v were dropped, want those of 5 conversations, twice", got)
 	}
+	waiting(maxWaiting)
 }
 
 func TestASlowModelIsNotWaitedForForEver(t *testing.T) {

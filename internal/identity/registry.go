@@ -46,6 +46,7 @@ type Registry struct {
 	// mu makes reading the file the work of one.
 	mu   sync.Mutex
 	told failure
+	bad  bool // what was read last could not be used
 }
 
 // view is the callers file at one moment. It never changes once it is made.
@@ -134,6 +135,16 @@ func (r *Registry) Peer(uid uint32) (Caller, error) {
 // Len returns the number of callers, whether or not they have a live token.
 func (r *Registry) Len() int { return r.fresh().callers }
 
+// Usable reports whether the file as it is now is what is in force. While it is not, the
+// last good one is.
+func (r *Registry) Usable() bool {
+	r.fresh()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, err := r.stat()
+	return err == nil && !r.bad
+}
+
 // Reload reads the file now, changed or not. After an error the registry
 // answers as before it.
 func (r *Registry) Reload() error {
@@ -191,6 +202,7 @@ func (r *Registry) stat() (stamp, error) {
 // one that could not be read is.
 func (r *Registry) load(now stamp) error {
 	doc, err := r.file.read(false)
+	r.bad = err != nil
 	if err != nil {
 		if errors.Is(err, ErrCallersFile) {
 			last := *r.current.Load()

@@ -183,10 +183,18 @@ func TestABadFileLeavesTheLastGoodOneInForce(t *testing.T) {
 	token, _ := mustCreate(t, b.file, NewToken{Caller: mesh("bob")})
 	mustKnow(t, r, token, mesh("bob"))
 	good := b.content(t)
+	usable := func(want bool) {
+		t.Helper()
+		if got := r.Usable(); got != want {
+			t.Errorf("usable: got %v, want %v", got, want)
+		}
+	}
+	usable(true)
 
 	const told = "callers file not usable"
 	for i, bad := range []string{"{", good + "x", strings.Replace(good, `"hash"`, `"hush"`, 1)} {
 		b.plant(t, bad)
+		usable(false)
 		for range 3 {
 			mustKnow(t, r, token, mesh("bob"))
 		}
@@ -196,6 +204,7 @@ func TestABadFileLeavesTheLastGoodOneInForce(t *testing.T) {
 		if err := r.Reload(); !errors.Is(err, ErrCallersFile) {
 			t.Errorf("reload: %v", err)
 		}
+		usable(false)
 		mustKnow(t, r, token, mesh("bob"))
 	}
 	if err := os.Chmod(b.path(), 0o644); err != nil {
@@ -210,7 +219,9 @@ func TestABadFileLeavesTheLastGoodOneInForce(t *testing.T) {
 	if err := os.Chmod(b.path(), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	usable(false) // what was planted last
 	b.plant(t, `{"version": 1}`)
+	usable(true)
 	mustKnow(t, r, token, Caller{})
 	if got := book.count("nobody is let in"); got != 1 {
 		t.Errorf("logged %q", book.messages)

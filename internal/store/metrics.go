@@ -20,9 +20,9 @@ type metrics struct {
 	refusals    *prometheus.CounterVec
 }
 
-func newMetrics(reg prometheus.Registerer, open func() float64) *metrics {
+func newMetrics(reg prometheus.Registerer, s *Store) *metrics {
 	auto := promauto.With(reg)
-	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "historyd_store_open_conversations", Help: "Conversations held open."}, open)
+	gauges(auto, s)
 	failures := auto.NewCounterVec(prometheus.CounterOpts{Name: "historyd_store_write_failures_total",
 		Help: "Groups of commits that failed, by what happened: full, or failed."}, []string{"class"})
 	for _, class := range []string{"full", "failed"} {

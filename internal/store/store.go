@@ -130,7 +130,7 @@ func Open(o Options) (*Store, error) {
 		s.openFiles = 512
 	}
 	s.ledger = &ledger{store: s, quota: o.Quota, of: map[identity.Scope]*account{}}
-	s.metrics = newMetrics(o.Registerer, s.countOpen)
+	s.metrics = newMetrics(o.Registerer, s)
 	lock, err := s.fsys.Lock(lockName)
 	if err != nil {
 		return nil, fmt.Errorf("lock the data directory: %w", err)
