@@ -68,7 +68,7 @@ func TestAnthropicRender(t *testing.T) {
 		{"results first, then texts", many(saidX, by("m", `{"type":"tool_call","id":"a","name":"f","arguments":{}},{"type":"tool_call","id":"b","name":"f","arguments":{}}`),
 			results(res("b", `"2"`)), results(res("a", `[{"type":"text","text":"1","extra":{"cache_control":{"type":"ephemeral"}}}]`)), said(text("y")), saidX),
 			many(x, assistant(`{"type":"tool_use","id":"a","name":"f","input":{}},{"type":"tool_use","id":"b","name":"f","input":{}}`),
-				user(`{"type":"tool_result","tool_use_id":"b","content":[{"type":"text","text":"2"}]},{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":"1"}]},`+text("y")+","+text("x"))),
+				user(`{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":"1"}]},{"type":"tool_result","tool_use_id":"b","content":[{"type":"text","text":"2"}]},`+text("y")+","+text("x"))),
 			`,"merged":1`},
 		{"the assistant first", by("m", text("y")), many(user(text(noBeginning)), assistant(text("y"))), `,"inserted":1`},
 		{"roles twice", many(saidX, saidX, by("m", text("y ")), by("n", text("z"))), many(user(text("x")+","+text("x")), assistant(text("y")+","+text("z"))), `,"merged":2,"trimmed_text":1`},
@@ -131,7 +131,7 @@ func TestAnthropicRender(t *testing.T) {
 
 		{"ids and names", many(saidX, by("m", `{"type":"tool_call","id":"a|b:c","name":"f.g","arguments":{}},{"type":"tool_call","id":"c","name":"","arguments":"x"}`), results(res("c", `"2"`)+","+res("a|b:c", `"1"`))),
 			many(x, assistant(`{"type":"tool_use","id":"call_37338c046cc789754a0a035e","name":"f_g_d2bb54faa8e6774441b14fc37d9febbb","input":{}},{"type":"tool_use","id":"c","name":"unnamed_e3b0c44298fc1c149afbf4c8996fb924","input":{"_arguments":"\"x\""}}`),
-				user(`{"type":"tool_result","tool_use_id":"c","content":[{"type":"text","text":"2"}]},{"type":"tool_result","tool_use_id":"call_37338c046cc789754a0a035e","content":[{"type":"text","text":"1"}]}`)), `,"mapped_ids":1,"wrapped_arguments":1`},
+				user(`{"type":"tool_result","tool_use_id":"call_37338c046cc789754a0a035e","content":[{"type":"text","text":"1"}]},{"type":"tool_result","tool_use_id":"c","content":[{"type":"text","text":"2"}]}`)), `,"mapped_ids":1,"wrapped_arguments":1`},
 		{"callers", many(saidX, by("m", opaque(search)+","+opaque(found)+`,{"type":"tool_call","id":"c","name":"f","arguments":{},"extra":{"caller":{"type":"direct"},"cache_control":{}}},
 			{"type":"tool_call","id":"d","name":"f","arguments":{},"extra":{"caller":{"type":"code","tool_id":"srvtoolu_1"}}},{"type":"tool_call","id":"e","name":"f","arguments":{},"extra":{"caller":{"type":"code","tool_id":"srvtoolu_2"}}}`),
 			results(res("c", `"1"`)+","+res("d", `"2"`)+","+res("e", `"3"`))),

@@ -82,12 +82,14 @@ type Shown struct {
 // Render writes what a model is to be shown. The caller has asked Messages before:
 // any other format panics. It is deterministic, and while nothing but messages is
 // added at the end, what it wrote before is the beginning of what it writes, but for
-// a last message that grows.
+// a last message that grows, and for results of a last message: a provider gets them in
+// the order of their calls, in whichever they came.
 func Render(f Format, s Show) Shown {
 	s.note(f)
 	if f == Native {
 		return renderNative(&s)
 	}
+	s.Messages = inCallOrder(s.Messages)
 	return codecs[f].render(&s)
 }
 

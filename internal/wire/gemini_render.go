@@ -363,14 +363,14 @@ func (w *geminiRender) call(m *history.Message, at int, first bool) geminiShown 
 	return c
 }
 
-// results writes the results of all calls of a message into one content, in the order of
-// the calls, and after them the media that cannot stand inside.
+// results writes the results of all calls of a message into one content, and after them
+// the media that cannot stand inside.
 func (w *geminiRender) results(msgs []history.Message, calls []geminiShown) {
-	ordered := make([]*history.Block, len(calls))
 	waiting := make(map[string][]int, len(calls)) // places of the calls of an id
 	for i := range calls {
 		waiting[calls[i].given] = append(waiting[calls[i].given], i)
 	}
+	var after []*history.Block
 	for i := range msgs {
 		for j := range msgs[i].Content {
 			b := &msgs[i].Content[j]
@@ -383,13 +383,8 @@ func (w *geminiRender) results(msgs []history.Message, calls []geminiShown) {
 				w.report.DroppedEmpty++ // only of messages that were not repaired
 				continue
 			}
-			ordered[of[0]], waiting[b.CallID] = b, of[1:]
-		}
-	}
-	var after []*history.Block
-	for i, b := range ordered {
-		if b != nil {
-			after = append(after, w.result(b, &calls[i])...)
+			waiting[b.CallID] = of[1:]
+			after = append(after, w.result(b, &calls[of[0]])...)
 		}
 	}
 	for _, b := range after {

@@ -178,7 +178,7 @@ func TestOpenAIRender(t *testing.T) {
 		{name: "calls", in: `[{"role":"assistant","content":[],"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":" {\"a\":1.0}"},"extra_content":{"google":{"thought_signature":"AAAA"}}},` +
 			`{"id":"d","type":"custom","custom":{"name":"g","input":"ls"}}]},{"role":"tool","tool_call_id":"d","content":"2"},{"role":"tool","tool_call_id":"c","content":[]}]`,
 			want: `{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":" {\"a\":1.0}"}},{"id":"d","type":"custom","custom":{"name":"g","input":"ls"}}]},` +
-				`{"role":"tool","content":"2","tool_call_id":"d"},{"role":"tool","content":"","tool_call_id":"c"}`, report: `,"withheld_signatures":1`},
+				`{"role":"tool","content":"","tool_call_id":"c"},{"role":"tool","content":"2","tool_call_id":"d"}`, report: `,"withheld_signatures":1`},
 		{name: "ids and names", in: `[{"role":"assistant","tool_calls":[{"id":"` + long + `","type":"function","function":{"name":"a.b","arguments":"{}"}}]},{"role":"tool","tool_call_id":"` + long + `","content":"1"}]`,
 			want: `{"role":"assistant","content":null,"tool_calls":[{"id":"call_3164596df4fdd018b2c567ec","type":"function","function":{"name":"a_b_2e7336dc8eba87ef472df568c35482ab","arguments":"{}"}}]},` +
 				`{"role":"tool","content":"1","tool_call_id":"call_3164596df4fdd018b2c567ec"}`, report: `,"mapped_ids":1`},

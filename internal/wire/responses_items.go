@@ -83,9 +83,7 @@ func (r *responsesRender) answerOf(m *history.Message, call int, results []histo
 // answers writes the results of a tool message.
 func (r *responsesRender) answers(m *history.Message) {
 	r.forget()
-	if r.parting.thinks = false; !m.Synthetic {
-		r.parting.answered = m.Seq
-	}
+	r.parting.thinks = false
 	for i := range m.Content {
 		b := &m.Content[i]
 		if b.Type != history.ToolResult {

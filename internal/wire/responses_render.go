@@ -57,6 +57,19 @@ func (p *parting) spoke(m *history.Message) {
 	}
 }
 
+// heard takes in the results of one step. They stand in the order of their calls.
+func (p *parting) heard(results []history.Message) {
+	last := int64(0)
+	for i := range results {
+		if m := &results[i]; !m.Synthetic {
+			last = max(last, m.Seq)
+		}
+	}
+	if last > 0 {
+		p.answered = last
+	}
+}
+
 // An openCall waits for its result, which takes the form of the call.
 type openCall struct {
 	given string // its id as written
@@ -84,6 +97,7 @@ func (responsesCodec) render(s *Show) Shown {
 		for i := range st.results {
 			r.answers(&st.results[i])
 		}
+		r.parting.heard(st.results)
 	}
 	r.forget()
 	shown := Shown{Messages: r.dst}

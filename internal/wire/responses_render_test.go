@@ -117,7 +117,7 @@ func TestWhatResponsesRefusesIsNotShown(t *testing.T) {
 		{"phases", `{"type":"message","role":"assistant","content":"y","phase":"commentary"},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"z","annotations":[]}],"phase":"final_answer"},{"type":"message","role":"assistant","content":"y","phase":"other"}`,
 			`{"type":"message","role":"assistant","phase":"commentary","content":"y"},{"type":"message","role":"assistant","phase":"final_answer","content":"z"},` + say, ""},
 		{"phase of calls that are joined", `{"type":"message","role":"assistant","content":"y","phase":"commentary"},` + call + `,{"type":"function_call","call_id":"d","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"d","output":"r"},` + result,
-			`{"type":"message","role":"assistant","phase":"commentary","content":"y"},` + call + `,{"type":"function_call","call_id":"d","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"d","output":"r"},` + result, ""},
+			`{"type":"message","role":"assistant","phase":"commentary","content":"y"},` + call + `,{"type":"function_call","call_id":"d","name":"f","arguments":"{}"},` + result + `,{"type":"function_call_output","call_id":"d","output":"r"}`, ""},
 		{"a refusal", `{"type":"message","id":"msg_1","role":"assistant","status":"completed","content":[{"type":"refusal","refusal":"no"}]}`,
 			`{"type":"message","role":"assistant","content":[{"type":"refusal","refusal":"no"}]}`, ""},
 		{"an empty message", user + `,{"type":"message","role":"assistant","content":""}`, user, `,"dropped_empty":1`},

@@ -43,6 +43,94 @@ func steps(msgs []history.Message) iter.Seq[step] {
 	}
 }
 
+// inCallOrder returns the messages with the results of each step in the order of the
+// calls that they answer, whichever came first: that is how a provider wrote the calls,
+// and how it wants them answered. A message that holds results of several calls is
+// divided where it has to be. The messages stay as they are where nothing is to be moved.
+func inCallOrder(msgs []history.Message) []history.Message {
+	out, copied := msgs, 0
+	for st := range steps(msgs) {
+		if st.message == nil || inOrder(st.message, st.results) {
+			continue
+		}
+		from := st.at + 1
+		if copied == 0 {
+			out = make([]history.Message, 0, len(msgs)+8)
+		}
+		out = append(append(out, msgs[copied:from]...), ordered(st.message, st.results)...)
+		copied = from + len(st.results)
+	}
+	if copied > 0 {
+		out = append(out, msgs[copied:]...)
+	}
+	return out
+}
+
+// inOrder reports whether the results answer the calls of the message one after the other.
+func inOrder(m *history.Message, results []history.Message) bool {
+	next := 0
+	for i := range results {
+		for j := range results[i].Content {
+			b := &results[i].Content[j]
+			if b.Type != history.ToolResult {
+				continue
+			}
+			for next < len(m.Content) && m.Content[next].Type != history.ToolCall {
+				next++
+			}
+			if next == len(m.Content) || m.Content[next].ID != b.CallID {
+				return false
+			}
+			next++
+		}
+	}
+	return true
+}
+
+// ordered divides the results of a message and puts them in order. What is no result
+// stays with the one before it; a result of no call comes last.
+func ordered(m *history.Message, results []history.Message) []history.Message {
+	waiting := map[string][]int{} // places of the calls of an id
+	for i := range m.Content {
+		if b := &m.Content[i]; b.Type == history.ToolCall {
+			waiting[b.ID] = append(waiting[b.ID], i)
+		}
+	}
+	type answer struct {
+		call int // its place
+		part history.Message
+	}
+	var answers []answer
+	for i := range results {
+		for content := results[i].Content; len(content) > 0; {
+			// The first that is no result goes with the one that follows it.
+			n := 1 + slices.IndexFunc(content, isResult)
+			if next := slices.IndexFunc(content[n:], isResult); next >= 0 {
+				n += next
+			} else {
+				n = len(content)
+			}
+			a := answer{len(m.Content), results[i]}
+			a.part.Content, content = content[:n:n], content[n:]
+			for j := range a.part.Content {
+				b := &a.part.Content[j]
+				if of := waiting[b.CallID]; isResult(*b) && len(of) > 0 {
+					a.call, waiting[b.CallID] = of[0], of[1:]
+				}
+			}
+			answers = append(answers, a)
+		}
+	}
+	slices.SortStableFunc(answers, func(a, b answer) int { return a.call - b.call })
+	out := make([]history.Message, len(answers))
+	for i := range answers {
+		out[i] = answers[i].part
+	}
+	return out
+}
+
+func isResult(b history.Block) bool { return b.Type == history.ToolResult }
+
 // The most of images, documents and sounds in one request. Sizes are of base64,
 // which is what providers count.
 const (

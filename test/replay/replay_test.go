@@ -368,7 +368,7 @@ func kept(r replay.Request) []string {
 		wrong("counts are %+v and %d as text, of %d results", r.Repairs, r.Closed.AsText, len(results))
 	}
 	if r.Format == wire.OpenAI {
-		problems = append(problems, arrived(r, results)...)
+		problems = append(problems, inOrder(r)...)
 	}
 	for f, values := range meant {
 		for _, value := range values {
@@ -382,33 +382,28 @@ func kept(r replay.Request) []string {
 	return append(problems, told(r)...)
 }
 
-// arrived checks that the results to the calls of one message keep their order; those
-// from before the call come last.
-func arrived(r replay.Request, results []replay.Result) (problems []string) {
-	number := map[string]int{}
-	for i, res := range results {
-		if number[res.Mark] = i; res.Early {
-			number[res.Mark] += len(results)
-		}
-	}
-	last := -1
+// inOrder checks that the results to the calls of one message are in the order of these.
+func inOrder(r replay.Request) (problems []string) {
+	var waiting []string
 	for _, m := range strictjson.Document(r.Messages).Elements() {
-		if role, _ := m.Member("role"); string(role.Raw) != `"tool"` {
-			last = -1
-			continue
-		}
-		if mark := resultMark.Find(m.Raw); mark != nil {
-			if n := number[string(mark)]; n < last {
-				problems = append(problems, string(mark)+" stands after results that came later")
-			} else {
-				last = n
+		if calls, ok := m.Member("tool_calls"); ok {
+			waiting = nil
+			for _, call := range calls.Elements() {
+				id, _ := call.Member("id")
+				waiting = append(waiting, string(id.Raw))
 			}
+		}
+		id, ok := m.Member("tool_call_id")
+		switch {
+		case !ok:
+		case len(waiting) == 0 || waiting[0] != string(id.Raw):
+			problems = append(problems, "the result of "+string(id.Raw)+" is not where its call is in order")
+		default:
+			waiting = waiting[1:]
 		}
 	}
 	return problems
 }
-
-var resultMark = regexp.MustCompile(`\[\[result \d+\]\]`)
 
 // meant are values of the generator that only the models of a format understand.
 // Nobody is model-3.
