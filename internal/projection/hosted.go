@@ -24,6 +24,7 @@ type hosted struct {
 	answers string   // of a result: the id of its call
 	server  bool     // somebody other than the provider ran it
 	bare    bool     // it is one, and does not say of which tool
+	perhaps []string // names in a shape that nobody knows: they count if the rules know them as a tool's
 
 	said, told []strictjson.Value // arguments, and what came of them
 }
@@ -85,68 +86,107 @@ const (
 	toolResponse  = "toolresponse"  // its id is that of the call
 )
 
+// A hostedObject is what one object of a provider's says.
+type hostedObject struct {
+	hosted
+	name, typ, kind           string
+	action, other             []strictjson.Value
+	arguments, code, declares bool
+}
+
+func (o *hostedObject) take(member speltMember) {
+	m := member.Value
+	switch member.name {
+	case "type":
+		o.typ, _ = m.Text()
+	case "name", "tool", "toolname", "function", "functionname":
+		name, ok := m.Text()
+		if ok {
+			o.perhaps = append(o.perhaps, name)
+		}
+		if member.name == "name" {
+			o.name = name
+		}
+	case "id":
+		o.id, _ = m.Text()
+	case "tooluseid", "callid", "approvalrequestid":
+		o.answers, _ = m.Text()
+	case "input", "arguments", "args":
+		o.arguments = true
+		o.said = append(o.said, m)
+	case "tooltype":
+		o.kind, _ = m.Text()
+	case "executablecode":
+		o.code = true
+		o.said = append(o.said, m)
+	case "codeexecutionresult":
+		o.code = true
+		o.told = append(o.told, m)
+	case "action":
+		o.action = append(o.action, m)
+	case "code", "queries", "revisedprompt":
+		o.said = append(o.said, m)
+	case "output", "outputs", "content", "result", "results", "response", "error", "reason", "searchresults", "coderesults":
+		o.told = append(o.told, m)
+	case "description":
+	case "inputschema", "parametersjsonschema":
+		o.declares = true
+	case "parameters":
+		o.declares = o.declares || isSchema(m)
+		o.other = append(o.other, m)
+	default:
+		o.other = append(o.other, m)
+	}
+}
+
 // hostedOf reads one object, which is the value of that member, or in a list that is.
 func hostedOf(under string, members []speltMember) (h hosted, ok bool) {
-	var name, typ, answers, kind string
-	var action []strictjson.Value
-	arguments, code := false, false
-	for _, member := range members {
-		m := member.Value
-		switch member.name {
-		case "type":
-			typ, _ = m.Text()
-		case "name":
-			name, _ = m.Text()
-		case "id":
-			h.id, _ = m.Text()
-		case "tooluseid", "callid", "approvalrequestid":
-			answers, _ = m.Text()
-		case "input", "arguments", "args":
-			arguments = true
-			h.said = append(h.said, m)
-		case "tooltype":
-			kind, _ = m.Text()
-		case "executablecode":
-			code = true
-			h.said = append(h.said, m)
-		case "codeexecutionresult":
-			code = true
-			h.told = append(h.told, m)
-		case "action":
-			action = append(action, m)
-		case "code", "queries", "revisedprompt":
-			h.said = append(h.said, m)
-		case "output", "outputs", "content", "result", "results", "response", "error", "reason", "searchresults", "coderesults":
-			h.told = append(h.told, m)
-		}
+	var o hostedObject
+	for _, m := range members {
+		o.take(m)
 	}
-	tool, client := toolOfType(typ)
+	tool, client := toolOfType(o.typ)
 	if tool == "" && under == executedTools {
-		tool = typ
+		tool = o.typ
 	}
 	if tool != "image_generation" { // which has one of three words there
-		h.said = append(h.said, action...)
+		o.said = append(o.said, o.action...)
 	}
-	h.server = client || strings.HasPrefix(strings.ToLower(typ), "mcp")
+	o.server = client || strings.HasPrefix(strings.ToLower(o.typ), "mcp")
 	switch {
-	case name != "" && arguments:
-		h.tools = append(h.tools, name)
-	case strings.HasSuffix(under, toolResponse) && answers == "":
-		h.answers, h.id = h.id, ""
-	default:
-		h.answers = answers
+	case o.name != "" && o.arguments:
+		o.tools, o.answers = append(o.tools, o.name), ""
+	case strings.HasSuffix(under, toolResponse) && o.answers == "":
+		o.answers, o.id = o.id, ""
 	}
-	for _, also := range []string{tool, kind} {
+	for _, also := range []string{tool, o.kind} {
 		if also != "" {
-			h.tools = append(h.tools, also)
+			o.tools = append(o.tools, also)
 		}
 	}
-	if code {
-		h.tools = append(h.tools, codeExecution)
+	if o.code {
+		o.tools = append(o.tools, codeExecution)
 	}
 	within := strings.HasSuffix(under, toolCall) || strings.HasSuffix(under, toolResponse)
-	h.bare = within && len(h.tools) == 0 && len(h.said)+len(h.told) > 0
-	return h, len(h.tools) > 0 || h.answers != "" || h.server && arguments || h.bare
+	o.bare = within && len(o.tools) == 0 && len(o.said)+len(o.told) > 0
+	// A type that is none of a call or a result tells that a name is none of a tool.
+	if o.declares || o.typ != "" && tool == "" || len(o.said)+len(o.told)+len(o.other) == 0 {
+		o.perhaps = nil
+	}
+	if len(o.perhaps) > 0 {
+		o.said = append(o.said, o.other...)
+	}
+	return o.hosted, len(o.tools)+len(o.perhaps) > 0 || o.answers != "" || o.server && o.arguments || o.bare
+}
+
+// isSchema reports whether parameters are those of a declaration, not of a call.
+func isSchema(v strictjson.Value) bool {
+	if v.Kind() != '{' {
+		return false
+	}
+	properties, _ := v.Member("properties")
+	typ, _ := v.Member("type")
+	return properties.Kind() == '{' || typ.Kind() == '"'
 }
 
 // codeExecution is how code that Gemini runs is named.
@@ -303,6 +343,13 @@ func (k *keeping) judgeTraffic(h *hosted, g *group, server, lost bool) verdict {
 		}
 		k.lean(of, g.tools)
 		v, nameless = cmp.Or(v, of.verdict(server)), nameless && len(g.tools) == 0
+	}
+	for _, tool := range h.perhaps {
+		for _, of := range []part{arguments, results} {
+			if v := k.judge(of, tool, &k.now, &table{}); v.reason == reasonCategory {
+				return v
+			}
+		}
 	}
 	switch {
 	case v.withheld():

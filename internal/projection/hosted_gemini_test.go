@@ -24,6 +24,14 @@ func TestToolsOfGeminiFollowTheirCategories(t *testing.T) {
 		{"what no call of this request gave", `{"serverToolResponse":{"id":"x","response":{"a":"CANARYabcd"}}}`, map[string]string{"google_search_web": "files"}, false},
 		{"the same, spelt otherwise", `{"tool_response":{"id":"x","response":{"a":"CANARYabcd"}}}`, nil, false},
 		{"what a search gave, as nobody says anything of it", `{"serverToolResponse":{"id":"x","toolType":"GOOGLE_SEARCH_WEB","response":{"a":"CANARYabcd"}}}`, nil, true},
+		{"a part that nobody knows, by its tool", `{"futureCall":{"toolName":"wallet_send","params":{"a":"CANARYabcd"}}}`, nil, false},
+		{"the same with its tool in another place", `{"future_call":{"step":{"tool":"Wallet_Send","parameters":{"a":"CANARYabcd"}}}}`, nil, false},
+		{"the same by what the request says", `{"futureCall":{"functionName":"pay","payload":"CANARYabcd"}}`, map[string]string{"pay": "wallet"}, false},
+		{"a call of a type that nobody knows", `{"type":"future_call","tool":"wallet_send","params":{"a":"CANARYabcd"}}`, nil, false},
+		{"a thing with a name", `{"type":"future","name":"wallet_send","a":"CANARYabcd"}`, nil, true},
+		{"a part that nobody knows, of a tool without a category", `{"futureCall":{"toolName":"search","params":{"a":"CANARYabcd"}}}`, nil, true},
+		{"a declaration of a tool", `{"futureTools":[{"name":"wallet_send","description":"CANARYabcd","inputSchema":{}}]}`, nil, true},
+		{"another declaration", `{"futureTools":[{"name":"wallet_send","description":"CANARYabcd","parameters":{"type":"object","properties":{}}}]}`, nil, true},
 		{"nobody says anything of it", `{"executableCode":{"language":"PYTHON","code":"CANARYabcd"}}`, nil, true},
 	} {
 		p, err := New(Options{Tools: []Rule{{"wallet_*", "wallet"}}})
