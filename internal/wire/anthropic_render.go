@@ -116,7 +116,7 @@ func (r *anthropicRender) plan() {
 		}
 		thinks := m.Role == history.Assistant && r.keepsThinking(m)
 		r.report.WithheldSignatures += signaturesBeside(m)
-		from := len(r.pieces)
+		from, withheld := len(r.pieces), r.report.WithheldOpaque
 		for j := range m.Content {
 			if p := r.piece(m, &m.Content[j], thinks); p.kind != gone {
 				r.pieces = append(r.pieces, p)
@@ -125,6 +125,10 @@ func (r *anthropicRender) plan() {
 		e := entry{m: m, pieces: r.pieces[from:len(r.pieces):len(r.pieces)]}
 		if e.user() {
 			r.settleTexts(&e)
+		}
+		if e.empty && m.Role == history.User && r.report.WithheldOpaque > withheld {
+			r.pieces = append(r.pieces, piece{kind: textPiece, text: notShown})
+			e.pieces, e.empty = r.pieces[len(r.pieces)-1:len(r.pieces):len(r.pieces)], false
 		}
 		r.entries = append(r.entries, e)
 	}

@@ -18,6 +18,15 @@ func writeText(o *object, text string) {
 	o.close()
 }
 
+// writeOnly writes the content of a result that is one text.
+func writeOnly(o *object, text string) {
+	o.name("content")
+	o.openList()
+	o.element()
+	writeText(o, text)
+	o.closeList()
+}
+
 func (r *anthropicRender) writePiece(o *object, m *history.Message, p *piece) {
 	b := p.b
 	switch p.kind {
@@ -98,7 +107,7 @@ func (r *anthropicRender) writeResult(o *object, p *piece) {
 	b := p.b
 	o.text("type", "tool_result")
 	o.text("tool_use_id", p.text)
-	shown := 0
+	shown, withheld := 0, r.report.WithheldOpaque
 	spoken := slices.ContainsFunc(b.Content, func(c history.Block) bool { return c.Type == history.TextBlock && !blank(c.Text) })
 	for i := range b.Content {
 		switch c := &b.Content[i]; {
@@ -111,13 +120,11 @@ func (r *anthropicRender) writeResult(o *object, p *piece) {
 		}
 	}
 	switch {
+	case shown == 0 && r.report.WithheldOpaque > withheld:
+		writeOnly(o, notShown)
 	case shown == 0 && b.IsError:
 		r.report.Inserted++
-		o.name("content")
-		o.openList()
-		o.element()
-		writeText(o, noOutput)
-		o.closeList()
+		writeOnly(o, noOutput)
 	case shown > 0:
 		// A list always, as for messages: some clients of the provider know nothing else.
 		o.name("content")

@@ -160,7 +160,7 @@ func (w *geminiRender) step(st *step) {
 	var calls []geminiShown
 	if m := st.message; m != nil && m.Role != history.System {
 		w.report.WithheldSignatures += signaturesBeside(m)
-		before, length := w.role, len(w.o.dst)
+		before, length, withheld := w.role, len(w.o.dst), w.report.WithheldOpaque
 		role := "user"
 		if m.Role == history.Assistant {
 			role = "model"
@@ -173,6 +173,10 @@ func (w *geminiRender) step(st *step) {
 			} else {
 				w.block(m, b, role)
 			}
+		}
+		if role == "user" && len(w.o.dst) == length && w.report.WithheldOpaque > withheld {
+			w.begin(role)
+			w.text(notShown)
 		}
 		switch {
 		case len(w.o.dst) == length:
@@ -397,7 +401,7 @@ func (w *geminiRender) results(msgs []history.Message, calls []geminiShown) {
 
 // result writes a result, and returns the media that have to follow.
 func (w *geminiRender) result(b *history.Block, c *geminiShown) (after []*history.Block) {
-	text, _ := plainText(b.Content)
+	text, all := plainText(b.Content)
 	var inside []*history.Block
 	for i := range b.Content {
 		switch in := &b.Content[i]; {
@@ -415,6 +419,9 @@ func (w *geminiRender) result(b *history.Block, c *geminiShown) (after []*histor
 		default:
 			after = append(after, in)
 		}
+	}
+	if text == "" && !all && len(inside)+len(after) == 0 {
+		text = notShown
 	}
 	w.part("user")
 	w.o.name("functionResponse")

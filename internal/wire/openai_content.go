@@ -37,7 +37,6 @@ func (w *openAIRender) saidPart(m *history.Message, b *history.Block) {
 		w.dst = append(w.dst, cleanRaw(withoutMarker(b.Opaque), &w.report)...)
 	default:
 		w.report.WithheldOpaque++
-		w.textParts("[content: not shown here]")
 	}
 }
 

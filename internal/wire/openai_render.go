@@ -128,13 +128,28 @@ func (w *openAIRender) said(m *history.Message) {
 	} else {
 		w.name("content")
 		w.openList()
+		withheld := w.report.WithheldOpaque
 		for i := range m.Content {
 			w.saidPart(m, &m.Content[i])
 		}
+		w.orNotShown(m.Content, withheld)
 		w.closeList()
 	}
 	w.named(m)
 	w.close()
+}
+
+// orNotShown ends a list of parts that says nothing, if more of it was withheld than before.
+func (w *openAIRender) orNotShown(blocks []history.Block, before int64) {
+	n := w.report.WithheldOpaque - before
+	for i := range blocks {
+		if b := &blocks[i]; b.Type == history.TextBlock && b.Text == "" {
+			n++
+		}
+	}
+	if w.report.WithheldOpaque > before && n == int64(len(blocks)) {
+		w.textParts(notShown)
+	}
 }
 
 // assistant writes an answer: null content only beside calls, and nothing at all
@@ -333,9 +348,11 @@ func (w *openAIRender) results(m *history.Message) {
 		default:
 			w.name("content")
 			w.openList()
+			withheld := w.report.WithheldOpaque
 			for j := range b.Content {
 				w.resultPart(&b.Content[j])
 			}
+			w.orNotShown(b.Content, withheld)
 			w.closeList()
 		}
 		w.text("tool_call_id", w.ids.result(b.CallID))
@@ -356,7 +373,6 @@ func (w *openAIRender) resultPart(b *history.Block) {
 		w.textParts(placeholder(b))
 	default:
 		w.report.WithheldOpaque++
-		w.textParts("[content: not shown here]")
 	}
 }
 

@@ -191,7 +191,7 @@ func TestOpenAIRender(t *testing.T) {
 		{name: "media", in: `[{"role":"user","content":[{"type":"image_url","image_url":{"url":"gs://a/b"}},{"type":"file","file":{"file_data":"AAAA"}},{"type":"input_audio","input_audio":{"data":"AAAA","format":"mp3"}},` +
 			`{"type":"input_audio","input_audio":{"data":"AAAA","format":"ogg"}},{"type":"video_url","video_url":{}}]}]`,
 			want: `{"role":"user","content":[{"type":"text","text":"[image: not shown here]"},{"type":"file","file":{"file_data":"AAAA","filename":"document"}},{"type":"input_audio","input_audio":{"data":"AAAA","format":"mp3"}},` +
-				`{"type":"text","text":"[audio: not shown here]"},{"type":"text","text":"[content: not shown here]"}]}`,
+				`{"type":"text","text":"[audio: not shown here]"}]}`,
 			report: `,"withheld_opaque":1,"dropped_media":2`},
 		{name: "thinking and refusals", in: `[{"role":"assistant","content":"x","reasoning_content":"hm"},{"role":"assistant","content":null,"reasoning_content":"only"},{"role":"assistant","content":null,"refusal":"No."}]`,
 			want: `{"role":"assistant","content":"x"},{"role":"assistant","content":[{"type":"refusal","refusal":"No."}]}`, report: `,"withheld_thinking":2,"dropped_empty":1`},

@@ -126,12 +126,16 @@ func (r *responsesRender) answer(m *history.Message, b *history.Block, c openCal
 		r.screen(b)
 	default:
 		r.name("output")
-		var pieces []responsesPiece
+		pieces, nothing := []responsesPiece(nil), true
 		if !blankText(b.Content) { // which is shown as it is
-			pieces, _ = r.pieces(m, b.Content)
+			pieces, nothing = r.pieces(m, b.Content)
 		}
-		if len(pieces) == 0 {
+		switch {
+		case len(pieces) > 0:
+		case nothing:
 			pieces = []responsesPiece{{}}
+		default:
+			pieces = []responsesPiece{{text: notShown}}
 		}
 		r.content(pieces, false)
 	}

@@ -257,11 +257,15 @@ func (r *responsesRender) reasoned(list strictjson.Value, kind string) {
 // parts writes blocks as one message.
 func (r *responsesRender) parts(m *history.Message, blocks []history.Block) {
 	pieces, nothing := r.pieces(m, blocks)
-	if len(pieces) == 0 {
-		if !nothing {
-			r.forget()
-		}
+	switch {
+	case len(pieces) > 0:
+	case nothing:
 		return
+	case m.Role == history.Assistant:
+		r.forget()
+		return
+	default:
+		pieces = []responsesPiece{{text: notShown}}
 	}
 	role := "user"
 	if m.Role == history.Assistant {

@@ -206,6 +206,10 @@ func webURL(url string) bool {
 // placeholder is the text that stands where an image, a document or a sound was.
 func placeholder(b *history.Block) string { return "[" + string(b.Type) + ": not shown here]" }
 
+// notShown is the text of a user's message, or of a result, of which only another model
+// or provider may see anything: without a word it would seem that nothing was said.
+const notShown = "[content: not shown here]"
+
 // clean returns a text without the characters that providers refuse.
 func clean(s string, r *Report) string {
 	if strings.IndexByte(s, 0) < 0 {
