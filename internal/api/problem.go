@@ -147,6 +147,7 @@ func problemOf(err error) *problem {
 	var p *problem
 	var syntax *strictjson.SyntaxError
 	var large *wire.TooLarge
+	var torn *wire.ArchiveError
 	var faults *history.Faults
 	var unread *wire.Unreadable
 	var full *history.QuotaExceeded
@@ -156,6 +157,8 @@ func problemOf(err error) *problem {
 		p = problemOfFaults(unread.Faults)
 	case errors.As(err, &syntax):
 		p = &problem{code: "invalid_json", detail: syntax.Error(), offset: &syntax.Offset}
+	case errors.As(err, &torn):
+		p = &problem{code: "invalid_history", detail: torn.Error(), offset: &torn.Offset}
 	case errors.As(err, &large):
 		p = &problem{code: "message_too_large", field: large.Path, limit: &large.Limit, actual: &large.Actual}
 	case errors.As(err, &faults):

@@ -358,3 +358,19 @@ func TestAnImportTellsWhatProjectionAltered(t *testing.T) {
 		t.Errorf("got %s", got.body)
 	}
 }
+
+func TestAnArchiveThatIsNoneIsCalledSo(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	want(t, d.post("ann", "/v1/conversations/y/turns", `{"messages":[{"role":"user","content":"a"}]}`), 201, "")
+	whole := d.get("ann", "/v1/conversations/y/export?format=tar").body
+	for name, body := range map[string]string{
+		"rubbish": strings.Repeat("x", 2000), "a document": `{"version":1,"type":"historyd.history","messages":[]}`,
+		"short rubbish": "x", "nothing": "", "torn": whole[:len(whole)/2], "with more behind it": whole + "x",
+	} {
+		got := d.send(request{method: "POST", path: importToX + "?format=tar", caller: "ann", body: body, header: http.Header{"Content-Type": {"application/x-tar"}}})
+		want(t, got, 422, "invalid_history")
+		if p := got.problem(t); !strings.Contains(p.Detail, "archive") || p.Offset == nil {
+			t.Errorf("%s: %s", name, got.body)
+		}
+	}
+}

@@ -57,7 +57,7 @@ type Reader struct {
 // NewReader begins to read a document: up to its first message, and further where its
 // categories have to be found. A message of more than maxMessage bytes is refused, not
 // counting white space and the bytes of attachments, and so is an attachment; 0 means
-// no limit. Errors are *strictjson.SyntaxError, *TooLarge, those of the reader below and
+// no limit. Errors are *strictjson.SyntaxError, *TooLarge, *ArchiveError, those of the reader below and
 // ErrUnsupported.
 func NewReader(f Format, ndjson bool, r io.Reader, maxMessage int64) (*Reader, error) {
 	if !f.Documents() {

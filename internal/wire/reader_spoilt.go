@@ -10,9 +10,9 @@ import (
 
 // Unreadable tells that something of a document could not be read.
 type Unreadable struct {
-	First  error           // *strictjson.SyntaxError or *TooLarge
+	First  error           // *strictjson.SyntaxError, *TooLarge or *ArchiveError
 	Faults *history.Faults // of the whole document
-	Alone  bool            // nothing is wrong but more of the same kind
+	Alone  bool            // nothing is wrong but more of the same kind, and it is not the archive
 }
 
 func (e *Unreadable) Error() string   { return e.First.Error() }
@@ -35,7 +35,10 @@ func place(i int) string { return "messages[" + strconv.Itoa(i) + "]" }
 func (d *Reader) spoil(path string, err error) bool {
 	var syntax *strictjson.SyntaxError
 	var large *TooLarge
+	var torn *ArchiveError
 	switch {
+	case errors.As(err, &torn):
+		d.faults.Add(path, history.CodeInvalidMessage, torn.Offset, "%s", torn)
 	case errors.As(err, &syntax):
 		d.faults.Add(path, history.CodeInvalidJSON, syntax.Offset, "%s", syntax)
 	case errors.As(err, &large):
@@ -48,7 +51,7 @@ func (d *Reader) spoil(path string, err error) bool {
 		s.first = err
 	}
 	var first *strictjson.SyntaxError
-	s.mixed = s.mixed || errors.As(s.first, &first) != (syntax != nil)
+	s.mixed = s.mixed || torn != nil || errors.As(s.first, &first) != (syntax != nil)
 	s.faults++
 	return true
 }

@@ -34,6 +34,14 @@ type archive struct {
 	met   map[[sha256.Size]byte]struct{} // attachments so far
 }
 
+// ArchiveError tells that a tar cannot be read as one from some byte on.
+type ArchiveError struct {
+	Offset int64
+	Reason string // and what to do
+}
+
+func (e *ArchiveError) Error() string { return fmt.Sprintf("%s (byte %d)", e.Reason, e.Offset) }
+
 // tail counts the zeros at the end of what was read through it.
 type tail struct {
 	r     io.Reader
@@ -97,9 +105,9 @@ func (a *archive) failure(err error) error {
 	case a.whole.err != nil:
 		return a.whole.err
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return &strictjson.SyntaxError{Offset: a.whole.given, Reason: "the archive ends too early"}
+		return &ArchiveError{a.whole.given, "the archive ends too early: send all of it"}
 	}
-	return &strictjson.SyntaxError{Offset: a.whole.given, Reason: "not a valid tar archive"}
+	return &ArchiveError{a.whole.given, "this is no tar archive, or a damaged one: send what an export with format=tar gives, as it is"}
 }
 
 // readAttachments reads what stands behind the document in an archive, to its end.
@@ -178,7 +186,7 @@ func (d *Reader) endTar() error {
 		at := a.whole.given
 		n, err := a.tail.Read(buf)
 		if said := leading(buf[:n], "\x00"); said < n {
-			return &strictjson.SyntaxError{Offset: at + int64(said), Reason: "data after the end of the archive"}
+			return &ArchiveError{at + int64(said), "data after the end of the archive: send one archive alone"}
 		}
 		if n == 0 && err != nil {
 			break

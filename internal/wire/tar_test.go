@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"historyd/internal/history"
-	"historyd/internal/strictjson"
 )
 
 // tarEntry is one of an archive; a regular file unless it says otherwise.
@@ -171,8 +170,8 @@ func TestACutArchiveIsNoArchive(t *testing.T) {
 	good := goodTar(t)
 	for i := range good {
 		got := readTar(good[:i], 0)
-		var syntax *strictjson.SyntaxError
-		if !errors.As(got.err, &syntax) {
+		var torn *ArchiveError
+		if !errors.As(got.err, &torn) {
 			t.Fatalf("cut to %d of %d bytes: %v, faults %q", i, len(good), got.err, got.faults)
 		}
 	}
@@ -182,8 +181,8 @@ func TestACutArchiveIsNoArchive(t *testing.T) {
 	}
 	for i := len(good); i < len(padded); i += 700 {
 		padded[i] = 1
-		var syntax *strictjson.SyntaxError
-		if got := readTar(padded, 0); !errors.As(got.err, &syntax) || syntax.Offset != int64(i) {
+		var torn *ArchiveError
+		if got := readTar(padded, 0); !errors.As(got.err, &torn) || torn.Offset != int64(i) {
 			t.Errorf("rubbish at %d: %v", i, got.err)
 		}
 		padded[i] = 0
