@@ -374,3 +374,18 @@ func TestAnArchiveThatIsNoneIsCalledSo(t *testing.T) {
 		}
 	}
 }
+
+func TestATurnThatNamesWhatIsNotThereSaysWhere(t *testing.T) {
+	d := newDaemon(t, projection.Options{UnknownTools: "keep"})
+	image := `{"type":"image","media_type":"image/png","attachment":"sha256:` + strings.Repeat("0", 64) + `"}`
+	for path, messages := range map[string]string{
+		"messages[1].content[1].attachment":            `{"role":"user","content":"a"},{"role":"user","content":[{"type":"text","text":"b"},` + image + `]}`,
+		"messages[1].content[0].content[0].attachment": `{"role":"assistant","content":[{"type":"tool_call","id":"c","name":"f","arguments":{}}]},{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":[` + image + `]}]}`,
+	} {
+		got := d.post("ann", "/v1/conversations/x/turns", `{"messages":[`+messages+`]}`)
+		want(t, got, 400, "invalid_message")
+		if p := got.problem(t); p.Field != path || !strings.Contains(p.Detail, "send its bytes") {
+			t.Errorf("field %q, want %q: %s", p.Field, path, got.body)
+		}
+	}
+}

@@ -35,7 +35,7 @@ type Log interface {
 	// A block with Data brings the bytes of its attachment: they are durable before
 	// the message that names them, and kept once however often they are brought. A
 	// block with Attachment alone names what the conversation holds already, else
-	// ErrNoAttachment.
+	// *NoAttachment.
 	Append(context.Context, Batch) (Receipt, error)
 
 	// Import adds many messages as one: after a crash all of them are there or none.
@@ -278,6 +278,12 @@ type QuotaExceeded struct {
 func (e *QuotaExceeded) Error() string {
 	return "the caller's quota of " + e.What + " is " + strconv.FormatInt(e.Limit, 10)
 }
+
+// NoAttachment is ErrNoAttachment, and says which one.
+type NoAttachment struct{ Name string }
+
+func (e *NoAttachment) Error() string { return ErrNoAttachment.Error() }
+func (e *NoAttachment) Unwrap() error { return ErrNoAttachment }
 
 // Classes of error. Test with errors.Is.
 var (

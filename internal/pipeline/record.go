@@ -80,7 +80,7 @@ func (p *Pipeline) record(ctx context.Context, c Conversation, t Turn) (Recorded
 		Fold:        p.compactor,
 	})
 	if err != nil {
-		return Recorded{}, fmt.Errorf("append: %w", err)
+		return Recorded{}, fmt.Errorf("append: %w", located(err, t.Messages))
 	}
 	// From here on the turn is durable, and nothing may make a failure of it.
 	p.folded(ctx, c, receipt)
@@ -89,6 +89,32 @@ func (p *Pipeline) record(ctx context.Context, c Conversation, t Turn) (Recorded
 	}
 	p.metrics.stored("append", &stored)
 	return Recorded{receipt, changes(noted(kept.Changes), receipt.FirstSeq)}, nil
+}
+
+// located says of an attachment that is not there where the turn names it first.
+func located(err error, msgs []history.Message) error {
+	var missing *history.NoAttachment
+	if !errors.As(err, &missing) {
+		return err
+	}
+	var faults history.Faults
+	var look func(blocks []history.Block, path string)
+	look = func(blocks []history.Block, path string) {
+		for i := range blocks {
+			at := fmt.Sprintf("%s.content[%d]", path, i)
+			if b := &blocks[i]; len(faults.List) == 0 && b.Media() && b.Attachment == missing.Name {
+				faults.Add(at+".attachment", history.CodeInvalidMessage, -1, "the conversation holds no attachment of this name: send its bytes as data")
+			}
+			look(blocks[i].Content, at)
+		}
+	}
+	for i := range msgs {
+		look(msgs[i].Content, fmt.Sprintf("messages[%d]", i))
+	}
+	if where := faults.Err(); where != nil {
+		return fmt.Errorf("%w: %w", err, where)
+	}
+	return err
 }
 
 // recall makes the first answer again from its receipt.

@@ -64,7 +64,7 @@ func (b *build) attached(m *history.Message) error {
 func (b *build) adopt(name string) error {
 	digits, ok := history.AttachmentHash(name)
 	if !ok {
-		return history.ErrNoAttachment
+		return &history.NoAttachment{Name: name}
 	}
 	if _, there := b.in.brought[digits]; there {
 		return nil
@@ -72,7 +72,7 @@ func (b *build) adopt(name string) error {
 	old, fsys := b.t.shelf(), b.t.store.fsys
 	size, err := old.size(digits)
 	if errors.Is(err, fs.ErrNotExist) || !b.old.exists {
-		return history.ErrNoAttachment
+		return &history.NoAttachment{Name: name}
 	}
 	if err == nil {
 		err = b.prepareShelf()

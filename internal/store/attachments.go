@@ -272,7 +272,7 @@ type placing struct {
 	bytes int64            // that the files will take
 }
 
-// place finds out what has to be done for the attachments of a batch. ErrNoAttachment
+// place finds out what has to be done for the attachments of a batch. *NoAttachment
 // when neither it brings one nor the conversation holds it. t.change is held.
 func (t *transcript) place(msgs []history.Message) (p placing, err error) {
 	brought, names := broughtBy(msgs)
@@ -345,7 +345,7 @@ func (t *transcript) holds(brought []history.Attachment, names []string) (named 
 			}
 		}
 		if !ok {
-			return nil, history.ErrNoAttachment
+			return nil, &history.NoAttachment{Name: name}
 		}
 		named = append(named, digits)
 	}

@@ -101,7 +101,7 @@ func (d *draft) add(b history.Batch, sp *spending) (history.Receipt, error) {
 		return history.Receipt{}, history.ErrPrecondition
 	}
 	p, err := d.t.place(b.Messages)
-	if err != nil && err != history.ErrNoAttachment {
+	if err != nil && !errors.Is(err, history.ErrNoAttachment) {
 		err = d.t.failure(err)
 	}
 	if err != nil {
