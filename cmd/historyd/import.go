@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -337,6 +338,8 @@ func (i *importing) post(ctx context.Context, in input, body io.Reader) error {
 		Repaired     []any `json:"repaired"`
 		RepairedAll  int64 `json:"repaired_total"`
 		LastSeq      int64 `json:"last_seq"`
+
+		Changed map[string]int64 `json:"changed"`
 	}
 	if err := json.UnmarshalRead(res.Body, &got); err != nil {
 		return fmt.Errorf("the answer cannot be read: %w", err)
@@ -345,10 +348,27 @@ func (i *importing) post(ctx context.Context, in input, body io.Reader) error {
 	i.done++
 	i.added += got.Imported
 	i.had += had
-	return i.report.line(map[string]any{
+	repaired := max(got.RepairedAll, int64(len(got.Repaired)))
+	line := map[string]any{
 		"conversation": in.name, "file": in.path, "imported": got.Imported, "already_there": had,
-		"repaired": max(got.RepairedAll, int64(len(got.Repaired))), "last_seq": got.LastSeq,
-	}, "%s: %s added, %d there already\n", in.name, count(got.Imported, "message"), had)
+		"repaired": repaired, "last_seq": got.LastSeq,
+	}
+	if len(got.Changed) > 0 {
+		line["changed"] = got.Changed
+	}
+	return i.report.line(line, "%s: %s added, %d there already%s\n", in.name, count(got.Imported, "message"), had, altered(repaired, got.Changed))
+}
+
+// altered tells what is not in the record as it is in the file.
+func altered(repaired int64, changed map[string]int64) string {
+	var told strings.Builder
+	if repaired > 0 {
+		fmt.Fprintf(&told, ", %d repaired", repaired)
+	}
+	for _, action := range slices.Sorted(maps.Keys(changed)) {
+		fmt.Fprintf(&told, ", %d %s", changed[action], action)
+	}
+	return told.String()
 }
 
 // formatOf says what is in a file: what --format says, or what its ending does. A list
