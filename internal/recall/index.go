@@ -65,6 +65,8 @@ type Index struct {
 	end  context.CancelFunc
 	work sync.WaitGroup // whoever uses a caller, and the worker
 	wake chan struct{}
+	// hurry says that notes of what is behind will soon not fit.
+	hurry chan struct{}
 
 	// mu is taken after a caller's lock, and nothing is waited for under it.
 	mu      sync.Mutex
@@ -119,6 +121,7 @@ func NewIndex(o SearchOptions) (*Index, error) {
 		cache:    newBlockCache(o.MaxMemory / 2),
 		searches: newDoorway(maxSearches, maxSearches/2),
 		wake:     make(chan struct{}, 1),
+		hurry:    make(chan struct{}, 1),
 		callers:  map[identity.Scope]*caller{},
 	}
 	if x.log == nil {
@@ -167,14 +170,14 @@ func (x *Index) release(c *caller) {
 	c.users--
 	x.work.Done()
 	if len(x.callers) > maxCallers {
-		x.poke()
+		poke(x.wake)
 	}
 }
 
-// poke makes the worker look for work.
-func (x *Index) poke() {
+// poke makes the worker look up, if it does not already.
+func poke(c chan struct{}) {
 	select {
-	case x.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -187,8 +190,12 @@ func (x *Index) Touch(scope identity.Scope, conversation string) {
 	if x.closed || x.callers[scope] == nil && len(x.callers) >= maxCallers+maxTouched {
 		return // The next search compares all conversations.
 	}
-	x.caller(scope).touch(conversation)
-	x.poke()
+	c := x.caller(scope)
+	c.touch(conversation)
+	poke(x.wake)
+	if len(c.behind) > maxBehind/2 || len(x.callers) > maxCallers+maxTouched/2 {
+		poke(x.hurry)
+	}
 }
 
 // Doubt says that it is not known whether a conversation has changed or will: it is looked at now, and again later. Until

@@ -16,17 +16,32 @@ const batchText = 128 << 10
 // walkPage is how many conversations are compared at a time.
 const walkPage = 500
 
+// The worker lets what changes gather, because to index one message of a conversation costs little less than to index
+// ten, and rests for some times as long as it worked, so that a busy record has the processor.
+const (
+	gatherFor = time.Second
+	restShare = 4
+)
+
 // errStale is for what was read before something was forgotten: it must not be indexed.
 var errStale = errors.New("read before something was forgotten")
 
-// worker catches up with what was touched, one caller at a time, and keeps the number of callers down. Close ends it.
+// worker catches up with what was touched, one caller at a time, and keeps the number of callers down. Nobody waits for
+// it: a search has what it needs indexed at once. Close ends it.
 func (x *Index) worker() {
-	for {
+	for rest := gatherFor; ; {
 		select {
 		case <-x.wake:
 		case <-x.life.Done():
 			return
 		}
+		select {
+		case <-time.After(rest):
+		case <-x.hurry:
+		case <-x.life.Done():
+			return
+		}
+		start := time.Now()
 		for c := x.nextBehind(); c != nil; c = x.nextBehind() {
 			if done := x.catchUp(c, false); done != nil {
 				<-done
@@ -34,6 +49,7 @@ func (x *Index) worker() {
 			x.trim()
 		}
 		x.trim()
+		rest = max(gatherFor, restShare*time.Since(start))
 	}
 }
 

@@ -157,7 +157,7 @@ func (x *Index) fellBehind(c *caller, names []string, all bool) {
 	for _, name := range names {
 		c.touch(name)
 	}
-	x.poke()
+	poke(x.wake)
 }
 
 // drop removes every file that holds something of the conversation or is not known, and the memtable if it does. Not

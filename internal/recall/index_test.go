@@ -8,7 +8,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"historyd/internal/durable"
@@ -287,4 +289,34 @@ func TestPlainTextIsNoQuery(t *testing.T) {
 	s.finds(ann, Query{Text: `-apple "pie the"`, Plain: true}, "a/1")
 	s.finds(ann, Query{Text: "what is the pie " + strings.Repeat("word after word ", 500), Plain: true}, "a/1")
 	s.finds(ann, Query{Text: "the", Plain: true}, "a/1")
+}
+
+// readings counts the conversations that are looked at.
+type readings struct {
+	Record
+	n atomic.Int64
+}
+
+func (r *readings) Log(scope identity.Scope, conversation string) history.Log {
+	r.n.Add(1)
+	return r.Record.Log(scope, conversation)
+}
+
+func TestTheWorkerLetsChangesGather(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{t: t, disk: crashfs.New(), store: openStore(t, crashfs.New())}
+		counted := &readings{Record: s.store}
+		s.open(counted)
+		scope := scopeNamed(t, "a")
+		for i := range 50 {
+			s.say(scope, "talk", fmt.Sprintf("word%d", i))
+			synctest.Wait()
+		}
+		time.Sleep(gatherFor)
+		synctest.Wait()
+		if n := counted.n.Load(); n != 1 {
+			t.Errorf("a conversation that changed 50 times was read %d times, want once", n)
+		}
+		s.finds(scope, Query{Text: "word7"}, "talk/8")
+	})
 }
