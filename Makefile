@@ -22,6 +22,7 @@ CYCLES      ?= 1000
 FUZZTIME    ?= 10s
 BENCH       ?= .
 BENCHFLAGS  ?= -count=1
+LOADFLAGS   ?=
 
 .PHONY: help package systemd build run demo test race crash fault fuzz bench lint vuln sdk check fmt fmt-check vet golden clean
 
@@ -64,6 +65,9 @@ bench: ## run the benchmarks into .cache/bench.txt and compare with the run befo
 	@if [ -s .cache/bench.txt ]; then mv .cache/bench.txt .cache/bench.old.txt; fi
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(BENCHFLAGS) -timeout=60m $(PKGS) | tee .cache/bench.txt
 	@if [ -s .cache/bench.old.txt ]; then $(TOOL) benchstat .cache/bench.old.txt .cache/bench.txt; fi
+
+load: build ## measure appends and replays beside Redis, PostgreSQL and SQLite, those that are here; LOADFLAGS are for test/load
+	@bash scripts/load.sh run $(LOADFLAGS)
 
 lint: ## staticcheck, and the import table and house rules of arch_test.go
 	$(TOOL) staticcheck ./...

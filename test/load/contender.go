@@ -1,0 +1,254 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	workAppend = "append"
+	workReplay = "replay"
+
+	// window is how many messages a replay gives back, and messageSize how long each is.
+	window      = 20
+	messageSize = 1024
+)
+
+// contender stores messages of conversations and gives the newest of them back.
+type contender interface {
+	// connect makes n clients, each with a connection of its own.
+	connect(n int) error
+	// append stores one message; it returns when the message would survive a power cut.
+	append(client, conversation int) error
+	// replay fetches the newest messages of a conversation.
+	replay(client, conversation int) error
+	// process is the one whose processor time and memory count, with its children; 0 is this very one.
+	process() int
+	close()
+}
+
+// errCantReplay is the answer of a contender that only writes.
+var errCantReplay = errors.New("writes only")
+
+// missing says that a contender is not on this machine.
+type missing struct{ what string }
+
+func (m missing) Error() string { return m.what }
+
+// kind is one that can be started on an empty directory.
+type kind struct {
+	name  string
+	start func(dir string) (contender, error)
+}
+
+func kinds(daemon string) []kind {
+	return []kind{
+		{"historyd", func(dir string) (contender, error) { return startHistoryd(dir, daemon) }},
+		{"disk", startDisk},
+		{"net/http", startBare},
+		{"redis", startRedis},
+		{"postgresql", startPostgres},
+		{"sqlite", startSQLite},
+	}
+}
+
+func names() []string {
+	var all []string
+	for _, k := range kinds("") {
+		all = append(all, k.name)
+	}
+	return all
+}
+
+// message is what a client appends: as long as messageSize, and of words.
+func message() string {
+	return strings.Repeat("word ", messageSize/5+1)[:messageSize]
+}
+
+// server is a child process that listens on a loopback port.
+type server struct {
+	cmd  *exec.Cmd
+	addr string
+}
+
+func (s *server) process() int { return s.cmd.Process.Pid }
+
+func (s *server) close() {
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	done := make(chan struct{})
+	go func() { _ = s.cmd.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		_ = s.cmd.Process.Kill()
+		<-done
+	}
+}
+
+// launch starts a server and returns when its port takes connections.
+func launch(cmd *exec.Cmd, addr, log string) (*server, error) {
+	out, err := os.Create(log)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = out.Close() }()
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	s := &server{cmd, addr}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if c, err := net.Dial("tcp", addr); err == nil {
+			_ = c.Close()
+			return s, nil
+		}
+		if time.Now().After(deadline) {
+			s.close()
+			said, _ := os.ReadFile(log)
+			return nil, fmt.Errorf("%s does not listen: %s", filepath.Base(cmd.Path), said)
+		}
+	}
+}
+
+// freePort is a port that was free a moment ago.
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String(), nil
+}
+
+// conn is one connection of a client. Requests are made beforehand, so that the
+// servers are measured and not their clients.
+type conn struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func dial(addr string) (*conn, error) {
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return &conn{c, bufio.NewReaderSize(c, 64<<10)}, nil
+}
+
+// dialAll makes n connections, each made ready by setup if there is one.
+func dialAll(addr string, n int, setup func(*conn) error) ([]*conn, error) {
+	all := make([]*conn, 0, n)
+	for range n {
+		c, err := dial(addr)
+		if err == nil && setup != nil {
+			err = setup(c)
+		}
+		if err != nil {
+			return all, err
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+func closeAll(all []*conn) {
+	for _, c := range all {
+		_ = c.Close()
+	}
+}
+
+// processorTime is what a process and its children have used; of this process when pid is 0.
+func processorTime(pid int) time.Duration {
+	if pid == 0 {
+		var u syscall.Rusage
+		if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+			return 0
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	// The kernel tells it in hundredths of a second.
+	const tick = 10 * time.Millisecond
+	var sum time.Duration
+	for _, p := range family(pid) {
+		fields := statFields(p)
+		if len(fields) < 13 {
+			continue
+		}
+		user, _ := strconv.Atoi(fields[11])
+		system, _ := strconv.Atoi(fields[12])
+		sum += time.Duration(user+system) * tick
+	}
+	return sum
+}
+
+// memory is the resident set of a process and its children in bytes, shared pages counted once.
+func memory(pid int) int64 {
+	if pid == 0 {
+		pid = os.Getpid()
+	}
+	var sum int64
+	for _, p := range family(pid) {
+		rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", p))
+		if err != nil {
+			continue
+		}
+		_, rest, ok := strings.Cut(string(rollup), "\nPss:")
+		if fields := strings.Fields(rest); ok && len(fields) > 0 {
+			kb, _ := strconv.ParseInt(fields[0], 10, 64)
+			sum += kb << 10
+		}
+	}
+	return sum
+}
+
+// family is a process and its children.
+func family(pid int) []int {
+	all := []int{pid}
+	if pid == os.Getpid() {
+		return all
+	}
+	paths, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range paths {
+		p, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err != nil {
+			continue
+		}
+		if fields := statFields(p); len(fields) > 1 && fields[1] == strconv.Itoa(pid) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// statFields are the fields of /proc/PID/stat behind the name: the state is the first.
+func statFields(pid int) []string {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+}
+
+// diskUsage is what the files below a directory take on the disk, in bytes.
+func diskUsage(dir string) int64 {
+	var sum int64
+	_ = filepath.Walk(dir, func(_ string, info os.FileInfo, err error) error {
+		if err != nil {
+			return nil
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			sum += st.Blocks * 512
+		}
+		return nil
+	})
+	return sum
+}
