@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"slices"
 	"time"
@@ -352,6 +353,9 @@ func (t *transcript) lookAgain(snap *snapshot) error {
 	}
 	s := newScanner(t.files.reader(n), snap.at.Offset, snap.off)
 	it, err := s.next()
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the last line again: %w", err) // it may be there: the next append looks
+	}
 	if err != nil || !it.good || it.sum != snap.sum {
 		t.tellDamage(snap.at, snap.off-snap.at.Offset, 0)
 		snap.newLife = true

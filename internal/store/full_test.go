@@ -217,3 +217,41 @@ func TestCrashAHalfOfAGroupThatIsShownStays(t *testing.T) {
 		_ = again.Close()
 	}
 }
+
+// After a failed sync the last line is read again. That it can't be read at the moment is no damage.
+func TestCrashAFailureToLookAgainIsNoDamage(t *testing.T) {
+	t.Parallel()
+	b := newBook(t, 2)
+	fsys := b.closed.Kill()
+	s := mustOpen(t, fsys)
+	l := s.Log(ann, "a")
+	texts(t, l)
+	before, err := l.State(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	failing := "Sync"
+	fsys.FailWhen(func(op crashfs.Op) error {
+		if op.Name == b.files["a"] && op.Kind == failing {
+			return syscall.EIO
+		}
+		return nil
+	})
+	for _, failing = range []string{"Sync", "ReadAt", "ReadAt"} {
+		if _, err := l.Append(t.Context(), batch("lost")); !errors.Is(err, history.ErrUnavailable) || s.Ready() == nil {
+			t.Fatalf("Append when %s fails: %v, ready %v", failing, err, s.Ready())
+		}
+	}
+	failing = ""
+	if _, err := l.Append(t.Context(), batch("kept")); err != nil || s.Ready() != nil {
+		t.Fatalf("Append when it can be read: %v, ready %v", err, s.Ready())
+	}
+	if d := wantContent(t, "in the end", l, append(slices.Clone(b.want["a"]), "3:kept")); d != nil {
+		t.Errorf("damage %+v", d)
+	}
+	if after, err := l.State(t.Context()); err != nil || after.Epoch != before.Epoch {
+		t.Errorf("the epoch is %s, was %s: %v", after.Epoch, before.Epoch, err)
+	}
+	_ = s.Close()
+	mustCheck(t, fsys)
+}
