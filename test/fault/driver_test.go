@@ -20,8 +20,9 @@ import (
 
 // A driver lets many clients use a daemon and knows what may be there. What it finds wrong fails the test.
 type driver struct {
-	t *testing.T
-	s *server
+	t    *testing.T
+	s    *server
+	what string // happens, for messages
 
 	shared []*conversation // that clients append to together
 	count  atomic.Int64    // of names
@@ -73,7 +74,7 @@ func (d *driver) wrote(a answer, want int, what string) (done bool) {
 	case (a.status == http.StatusServiceUnavailable || a.status == http.StatusInsufficientStorage) && a.code() != "":
 		d.figures.refused++
 	default:
-		d.t.Errorf("%s: %d %.300s", what, a.status, a.body)
+		d.t.Errorf("%s: %s: %d %.300s", d.what, what, a.status, a.body)
 	}
 	return false
 }
@@ -270,7 +271,7 @@ func (d *driver) retry(rng *rand.Rand) {
 				continue
 			}
 			if a := d.append(c, b, true); a.status != http.StatusCreated {
-				d.t.Fatalf("%s is sent again: %d %.300s", b.name, a.status, a.body)
+				d.fatalf("%s is sent again: %d %.300s", b.name, a.status, a.body)
 			}
 			d.figures.retried++
 		}
@@ -302,6 +303,11 @@ func (d *driver) messages(name string) ([]message, error) {
 	}
 }
 
+func (d *driver) fatalf(format string, args ...any) {
+	d.t.Helper()
+	d.t.Fatalf("%s: %s; log: %s", d.what, fmt.Sprintf(format, args...), d.s.log())
+}
+
 // verify reads everything there is and holds it to what may be there; then it is known.
 func (d *driver) verify() {
 	d.t.Helper()
@@ -315,10 +321,10 @@ func (d *driver) verify() {
 			err = c.settle(found, d.cleared)
 		}
 		if err != nil {
-			d.t.Fatalf("conversation %s: %v", c.name, err)
+			d.fatalf("conversation %s: %v", c.name, err)
 		}
 		if rep := d.s.try("GET", "/v1/conversations/"+c.name+"/replay?mode=full&format=openai", nil); rep.status != http.StatusOK {
-			d.t.Fatalf("replay of %s: %d %.300s", c.name, rep.status, rep.body)
+			d.fatalf("replay of %s: %d %.300s", c.name, rep.status, rep.body)
 		}
 	}
 	d.search()
@@ -348,7 +354,7 @@ func (d *driver) search() {
 		}
 		a := d.s.try("GET", "/v1/search?sort=newest&q="+name, nil)
 		if a.status != http.StatusOK || !bytes.Contains(a.body, []byte(`"data":[]`)) {
-			d.t.Fatalf("search for %s, which was cleared: %d %.500s", name, a.status, a.body)
+			d.fatalf("search for %s, which was cleared: %d %.500s", name, a.status, a.body)
 		}
 	}
 }
@@ -359,11 +365,11 @@ func (d *driver) sweep(files map[string][]byte) {
 	alive := d.alive()
 	for name, data := range files {
 		if bytes.Contains(data, []byte(canary)) || strings.Contains(name, canary) {
-			d.t.Fatalf("a withheld value is in %s", name)
+			d.fatalf("a withheld value is in %s", name)
 		}
 		for _, word := range named.FindAll(data, -1) {
 			if w := string(word); d.cleared[w] && !alive[w] {
-				d.t.Fatalf("resurrected: %s, which was cleared, is in %s", w, name)
+				d.fatalf("resurrected: %s, which was cleared, is in %s", w, name)
 			}
 		}
 	}

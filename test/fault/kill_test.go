@@ -51,6 +51,7 @@ func kills(t *testing.T, rng *rand.Rand, cycles int) figures {
 	bystander := d.bystander()
 	began := time.Now()
 	for cycle := range cycles {
+		d.what = fmt.Sprintf("kill %d", cycle)
 		var clients sync.WaitGroup
 		stop := make(chan struct{})
 		for range 6 {
@@ -64,7 +65,7 @@ func kills(t *testing.T, rng *rand.Rand, cycles int) figures {
 		s.kill()
 		d.figures.blows++
 		if found := s.check(); len(found) > 0 {
-			t.Fatalf("kill %d: check finds %v", cycle, found)
+			d.fatalf("check finds %v", found)
 		}
 		s.begin()
 		d.retry(rng)
@@ -73,7 +74,7 @@ func kills(t *testing.T, rng *rand.Rand, cycles int) figures {
 		d.sweep(filesOf(t, s.dir))
 		d.prune(rng)
 		if t.Failed() {
-			t.Fatalf("kill %d; log: %s", cycle, s.log())
+			d.fatalf("see above")
 		}
 		if (cycle+1)%500 == 0 {
 			t.Logf("%v, %v", d.figures, time.Since(began).Round(time.Second))

@@ -22,6 +22,7 @@ package crashfs
 import (
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -167,6 +168,44 @@ func (f *FS) Corrupt(name string, fn func([]byte) []byte) {
 		panic("crashfs: Corrupt: no file " + name)
 	}
 	n.set(fn(slices.Clone(n.cache)))
+}
+
+// Look tells what a name stands for, and a number that is its own for as long as it lives. It is no operation: it is never
+// counted and never fails.
+func (f *FS) Look(name string) (id int, e durable.Entry, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.root
+	if name != "." {
+		var err error
+		if _, _, n, err = f.find(name); err != nil || n == nil {
+			return 0, durable.Entry{}, false
+		}
+	}
+	return n.id, n.entry(path.Base(name)), true
+}
+
+// WriteBack makes everything durable, as the kernel does by itself in time. It is no operation.
+func (f *FS) WriteBack() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.each((*inode).sync)
+}
+
+// DropCaches has all files read from the disk, as when the kernel wants the memory. It is no operation.
+func (f *FS) DropCaches() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.each((*inode).dropCache)
+}
+
+// each calls fn for all that is there, and for what is removed but open.
+func (f *FS) each(fn func(*inode)) {
+	f.root.walk("", func(_ string, n *inode) { fn(n) })
+	fn(f.root)
+	for h := range f.open {
+		fn(h.node)
+	}
 }
 
 // do is one operation, of an open file or, if h is nil, of the FS. If it is to fail before its effect, failed is

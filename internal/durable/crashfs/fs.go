@@ -117,11 +117,7 @@ func (f *FS) list(kind, name string) ([]durable.Entry, error) {
 			return err
 		}
 		for base, n := range d.names {
-			e := durable.Entry{Name: base, Dir: n.dir, Size: int64(len(n.cache)), Mode: 0o600}
-			if n.dir {
-				e.Mode = fs.ModeDir | 0o700
-			}
-			entries = append(entries, e)
+			entries = append(entries, n.entry(base))
 		}
 		slices.SortFunc(entries, func(a, b durable.Entry) int { return strings.Compare(a.Name, b.Name) })
 		return nil
@@ -246,17 +242,10 @@ func (f *FS) SyncDir(name string) error {
 }
 
 func (f *FS) SyncAll() error {
-	each := func(fn func(*inode)) {
-		f.root.walk("", func(_ string, n *inode) { fn(n) })
-		fn(f.root)
-		for h := range f.open {
-			fn(h.node)
-		}
-	}
 	return f.do(nil, Op{Kind: "SyncAll", Name: "."}, func() error {
-		each((*inode).sync)
+		f.each((*inode).sync)
 		return nil
-	}, func(How) { each((*inode).failSync) })
+	}, func(How) { f.each((*inode).failSync) })
 }
 
 // Free goes by SetCapacity; without one the size is not told. It counts as an operation where reads do.

@@ -1,9 +1,12 @@
 package crashfs
 
 import (
+	"io/fs"
 	"maps"
 	"path"
 	"slices"
+
+	"historyd/internal/durable"
 )
 
 // inode is a file or a directory: what the running system sees, what the disk has, and what lies between.
@@ -50,6 +53,15 @@ func apply(names map[string]*inode, slots []slot) {
 			names[s.base] = s.node
 		}
 	}
+}
+
+// entry is what a listing shows.
+func (n *inode) entry(base string) durable.Entry {
+	e := durable.Entry{Name: base, Dir: n.dir, Size: int64(len(n.cache)), Mode: 0o600}
+	if n.dir {
+		e.Mode = fs.ModeDir | 0o700
+	}
+	return e
 }
 
 // walk calls fn for all that is below a directory, sorted by name.
@@ -137,6 +149,9 @@ func (n *inode) failSync() {
 
 // dropCache reads from the disk what is gone. The size in memory stays.
 func (n *inode) dropCache() {
+	if n.dir {
+		return
+	}
 	n.cache, n.gone = n.without(n.under()), nil
 }
 
