@@ -81,6 +81,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		replays:  map[replayKind]prometheus.Counter{},
 		none:     map[string]map[string]*route{},
 	}
+	for _, reason := range []string{"missing", "invalid"} {
+		m.refusals.WithLabelValues(reason)
+	}
 	problems := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "historyd_http_errors_total",
 		Help: "Errors answered, by the code that the client got.",

@@ -23,9 +23,13 @@ type indexMetrics struct {
 func newIndexMetrics(r prometheus.Registerer, memory func() float64) indexMetrics {
 	auto := promauto.With(r)
 	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "historyd_index_unwritten_bytes", Help: "Memory of what is indexed and in no file yet."}, memory)
+	searches := auto.NewCounterVec(prometheus.CounterOpts{Name: "historyd_searches_total",
+		Help: "Searches by result: found, none, behind, refused, canceled, stopping, failed."}, []string{"result"})
+	for _, result := range []string{"found", "none", "behind", "refused", "canceled", "stopping", "failed"} {
+		searches.WithLabelValues(result)
+	}
 	return indexMetrics{
-		searches: auto.NewCounterVec(prometheus.CounterOpts{Name: "historyd_searches_total",
-			Help: "Searches by result: found, none, behind, refused, canceled, stopping, failed."}, []string{"result"}),
+		searches: searches,
 		duration: auto.NewHistogram(prometheus.HistogramOpts{Name: "historyd_search_duration_seconds",
 			Help: "Time of a search, catching up included.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 14)}),
 		messages: auto.NewCounter(prometheus.CounterOpts{Name: "historyd_index_messages_total", Help: "Messages indexed, also for the second time."}),
