@@ -24,7 +24,7 @@ BENCH       ?= .
 BENCHFLAGS  ?= -count=1
 LOADFLAGS   ?=
 
-.PHONY: help package systemd build run demo test race crash fault fuzz bench lint vuln sdk check fmt fmt-check vet golden clean
+.PHONY: help package systemd build run demo test race crash fault fuzz bench lint vuln sdk alerts check fmt fmt-check vet golden clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,8 +79,11 @@ vuln: ## look for known vulnerabilities that the code reaches, without a network
 sdk: ## let the clients that the providers publish read and write replays, or say why not
 	@bash scripts/sdk.sh
 
+alerts: ## check and test rules, alerts and dashboard, against what a daemon exposes, or say why not
+	@bash scripts/alerts.sh
+
 check: export HISTORYD_TEST_BOOT := no
-check: fmt-check vet lint vuln test sdk systemd ## all that CI holds: fmt-check, vet, lint, vuln, test, sdk, systemd
+check: fmt-check vet lint vuln test sdk alerts systemd ## all that CI holds: fmt-check, vet, lint, vuln, test, sdk, alerts, systemd
 
 fmt: ## format the Go files
 	@"$$(go env GOROOT)/bin/gofmt" -s -w .

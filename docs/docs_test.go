@@ -207,6 +207,44 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 	}
 }
 
+var (
+	alertRule   = regexp.MustCompile(`(?m)^      - alert: (\w+)\n((?:        .*\n)+)`)
+	annotations = regexp.MustCompile(`(?m)^        labels: \{severity: (critical|warning|info)\}\n        annotations:\n          summary: .+\n          description: .+\n          runbook_url: file:///usr/share/doc/historyd/OPERATIONS\.md\.gz#(\w+)\n`)
+)
+
+// Who is woken finds what to do under the name of the alert, and no section speaks of one that is gone.
+func TestEveryAlertHasItsSection(t *testing.T) {
+	_, page, _ := strings.Cut(read(t, "OPERATIONS.md"), "\n## Alerts\n")
+	page, _, ok := strings.Cut(page, "\n## ")
+	if !ok {
+		t.Fatal("OPERATIONS.md has no part on alerts")
+	}
+	sections := map[string]string{}
+	for _, part := range strings.Split(page, "\n### ")[1:] {
+		name, text, _ := strings.Cut(part, "\n")
+		sections[name] = text
+	}
+	rules := alertRule.FindAllStringSubmatch(read(t, "../deploy/prometheus/historyd.alerts.yaml"), -1)
+	if len(rules) < 20 {
+		t.Fatalf("alerts: got %d, want all of them", len(rules))
+	}
+	for _, rule := range rules {
+		name := rule[1]
+		if m := annotations.FindStringSubmatch(rule[2]); m == nil || m[2] != strings.ToLower(name) {
+			t.Errorf("%s: want severity, summary, description and a runbook_url that ends in #%s, got\n%s", name, strings.ToLower(name), rule[2])
+		}
+		for _, part := range []string{"\n- **Look:** ", "\n- **Cause:** ", "\n- **Cure:** "} {
+			if !strings.Contains(sections[name], part) {
+				t.Errorf("the section %s has no%q", name, part)
+			}
+		}
+		delete(sections, name)
+	}
+	for name := range sections {
+		t.Errorf("OPERATIONS.md has a section %s, and there is no such alert", name)
+	}
+}
+
 // The example of a segment is one: lengths, checksums and the chain hold.
 func TestExampleOfASegmentIsSound(t *testing.T) {
 	_, rest, _ := strings.Cut(read(t, "FORMAT.md"), "```jsonl\n")
