@@ -89,6 +89,7 @@ type exportWriter struct {
 	out    sink
 	inline bool // attachments stand in the messages that name them
 
+	inliner inliner
 	scratch []byte
 }
 
@@ -147,7 +148,7 @@ func (d *exportWriter) writeMessages(head []byte, wanted func(seq int64) bool) (
 		if b, err = appendPretty(b, raw, "    "); err != nil {
 			return some, err
 		}
-		if err := d.out.write(b); err != nil {
+		if err := d.writeWhole(b); err != nil {
 			return some, err
 		}
 		b = b[:0]
@@ -207,10 +208,11 @@ func appendPretty(dst []byte, v jsontext.Value, prefix string) ([]byte, error) {
 
 var attachmentMember = []byte(`"attachment":"sha256:`)
 
-// whole returns a message as it is written: as it is stored, or with the bytes of its
-// attachments in it.
+// whole returns a message as it is written: as it is stored, or marked for the bytes of
+// its attachments, which writeWhole puts there.
 func (d *exportWriter) whole(rec history.Record) (jsontext.Value, error) {
 	if !d.inline || !bytes.Contains(rec.JSON, attachmentMember) {
+		d.inliner.begin()
 		return rec.JSON, nil
 	}
 	m, err := d.decode(rec)
@@ -220,26 +222,27 @@ func (d *exportWriter) whole(rec history.Record) (jsontext.Value, error) {
 	return history.AppendInline(nil, &m), nil
 }
 
-// decode reads a message with the bytes of its attachments. What cannot be read keeps
-// its name only.
+// writeWhole writes what was made of the message last read.
+func (d *exportWriter) writeWhole(b []byte) error { return d.inliner.write(b, d.out, d.read) }
+
+// decode reads a message and marks it for the bytes of its attachments. What cannot be
+// read keeps its name only.
 func (d *exportWriter) decode(rec history.Record) (history.Message, error) {
+	d.inliner.begin()
 	m, err := d.export.Decode(rec)
 	if err != nil || !bytes.Contains(rec.JSON, attachmentMember) {
 		return m, err
 	}
-	m.MediaBlocks(func(b *history.Block) {
-		if b.Attachment == "" || err != nil {
-			return
-		}
-		var a history.Attachment
-		a, err = d.export.Attachment(d.ctx, b.Attachment)
-		if errors.Is(err, history.ErrNotFound) || errors.Is(err, history.ErrDamaged) {
-			err = nil
-			return
-		}
-		b.Data = a.Data
-	})
-	return m, err
+	return m, d.inliner.mark(&m, d.read)
+}
+
+// read reads an attachment; nil when it cannot be had.
+func (d *exportWriter) read(name string) ([]byte, error) {
+	a, err := d.export.Attachment(d.ctx, name)
+	if errors.Is(err, history.ErrNotFound) || errors.Is(err, history.ErrDamaged) {
+		return nil, nil
+	}
+	return a.Data, err
 }
 
 // writeLines writes one message a line.
@@ -253,7 +256,7 @@ func (d *exportWriter) writeLines() error {
 			return err
 		}
 		d.scratch = append(append(d.scratch[:0], raw...), '\n')
-		if err := d.out.write(d.scratch); err != nil {
+		if err := d.writeWhole(d.scratch); err != nil {
 			return err
 		}
 	}
@@ -277,7 +280,7 @@ func (d *exportWriter) writeProvider(format wire.Format) error {
 			continue
 		}
 		b = e.Append(b, &m)
-		if err := d.out.write(b); err != nil {
+		if err := d.writeWhole(b); err != nil {
 			return err
 		}
 		b = b[:0]

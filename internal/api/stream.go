@@ -28,8 +28,15 @@ func opening(r *http.Request) (context.Context, context.CancelFunc) {
 
 // write adds to the response; an error means that nobody reads it any more.
 func (s *stream) write(p []byte) error {
-	s.buf = append(s.buf, p...)
-	return s.spill()
+	for len(p) > 0 {
+		n := min(len(p), holdBack) // so that what is much is not held twice
+		s.buf = append(s.buf, p[:n]...)
+		if err := s.spill(); err != nil {
+			return err
+		}
+		p = p[n:]
+	}
+	return nil
 }
 
 // spill sends what has gathered, when it is much.

@@ -239,3 +239,52 @@ func equalValues(t *testing.T, a, b []byte) bool {
 	}
 	return plain(a) == plain(b)
 }
+
+// Exports with their attachments inside, and imports of them, take little memory however
+// large what they hold is.
+func TestExportsOfLargeAttachmentsTakeLittleMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: exports a lot, and the tests are to be short")
+	}
+	d := newDaemon(t)
+	c := caller{d, d.token("operator", "ann", "")}
+	d.start()
+	d.awaitReady()
+	random := rand.NewChaCha8([32]byte{1})
+	picture := make([]byte, 3_000_000)
+	for range 20 {
+		_, _ = random.Read(picture)
+		copy(picture, "\x89PNG\r\n\x1a\n")
+		image := `{"type":"image","media_type":"image/png","data":"` + base64.StdEncoding.EncodeToString(picture) + `"}`
+		c.do(201, "POST", "/v1/conversations/x/turns", []byte(`{"messages":[{"role":"user","content":[`+image+`]}]}`))
+	}
+	// One message with all of them, as they are there already.
+	var names []string
+	for _, m := range decode[struct{ Data []struct{ Content []struct{ Attachment string } } }](t, c.do(200, "GET", "/v1/conversations/x/messages", nil)).Data {
+		names = append(names, `{"type":"image","media_type":"image/png","attachment":"`+m.Content[0].Attachment+`"}`)
+	}
+	c.do(201, "POST", "/v1/conversations/x/turns", []byte(`{"messages":[{"role":"user","content":[`+strings.Join(names, ",")+`]}]}`))
+	d.kill()
+	for _, format := range []string{"native", "jsonl", "tar", "openai", "anthropic", "responses", "gemini"} {
+		d.start()
+		d.awaitReady()
+		before := d.peak()
+		req, err := http.NewRequest(http.MethodGet, "http://"+d.addr+"/v1/conversations/x/export?format="+format, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+c.token)
+		res, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := io.Copy(io.Discard, res.Body)
+		res.Body.Close()
+		peak := d.peak()
+		t.Logf("%s: %d MB, at most %d MiB of memory, %d before", format, n/1e6, peak>>20, before>>20)
+		if err != nil || res.StatusCode != 200 || peak >= 128<<20 {
+			t.Errorf("%s: %d, %v, the daemon took %d MiB, want less than 128", format, res.StatusCode, err, peak>>20)
+		}
+		d.kill()
+	}
+}
