@@ -260,7 +260,9 @@ func TestExportsOfLargeAttachmentsTakeLittleMemory(t *testing.T) {
 	}
 	// One message with all of them, as they are there already.
 	var names []string
-	for _, m := range decode[struct{ Data []struct{ Content []struct{ Attachment string } } }](t, c.do(200, "GET", "/v1/conversations/x/messages", nil)).Data {
+	for _, m := range decode[struct {
+		Data []struct{ Content []struct{ Attachment string } }
+	}](t, c.do(200, "GET", "/v1/conversations/x/messages", nil)).Data {
 		names = append(names, `{"type":"image","media_type":"image/png","attachment":"`+m.Content[0].Attachment+`"}`)
 	}
 	c.do(201, "POST", "/v1/conversations/x/turns", []byte(`{"messages":[{"role":"user","content":[`+strings.Join(names, ",")+`]}]}`))
