@@ -148,6 +148,7 @@ func (t *transcript) commitGroup(group []*pending) {
 		fail(errRetry)
 		return
 	}
+	defer t.store.stalls.begin(t.store.now())()
 	sp, err := t.spend()
 	if err != nil {
 		fail(t.failure(err))

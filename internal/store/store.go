@@ -91,6 +91,7 @@ type Store struct {
 
 	catalogues catalogues
 	trails     trails
+	stalls     stalls
 }
 
 // entry is a transcript's place in the table of open ones. While it is not ready it
@@ -249,7 +250,7 @@ func (s *Store) Ready() error {
 	case len(s.failing) > 0:
 		return fmt.Errorf("%w: %d conversations wait for a sync to work again", history.ErrUnavailable, len(s.failing))
 	}
-	return nil
+	return s.stalls.ready(s.now())
 }
 
 // outcome remembers how the newest commit of a conversation went.
@@ -349,7 +350,9 @@ func (s *Store) take(key transcriptKey) (*entry, error) {
 		e.t.refs = 1 // the loader's, so that whoever gives up waiting does not end the load
 		s.open[key] = e
 		s.reading.Go(func() { // ends with the load
+			end := s.stalls.begin(s.now())
 			e.err = e.t.load(tailWindow)
+			end()
 			close(e.ready)
 			if e.err != nil {
 				s.discard(e)
