@@ -49,6 +49,7 @@ type server struct {
 	file   string // of its configuration
 	socket string
 	token  string
+	env    []string // beside that of the test
 	client *http.Client
 
 	mu   sync.Mutex
@@ -120,7 +121,7 @@ func (s *server) begin() {
 // start starts the daemon, and returns when it answers or has ended.
 func (s *server) start() error {
 	cmd := exec.Command(s.path, "serve", "--config", s.file, "--data-dir", s.dir)
-	cmd.Stdin = nil
+	cmd.Env = append(os.Environ(), s.env...)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		return err
