@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 
 	"historyd/internal/durable"
@@ -38,8 +39,8 @@ type checker struct {
 }
 
 // Check reads a whole data directory and reports what is not sound. It changes
-// nothing and takes no lock: a daemon may be at work, and what it clears meanwhile is
-// passed over. report and progress may be nil. An error means that the check itself
+// nothing and takes no lock: a daemon may be at work, and what it clears or replaces meanwhile
+// is passed over. report and progress may be nil. An error means that the check itself
 // could not go on.
 func Check(ctx context.Context, fsys durable.FS, report func(Finding), progress func(done, total int64)) (CheckSummary, error) {
 	c := &checker{ctx: ctx, fsys: fsys, progress: progress}
@@ -138,7 +139,29 @@ func (c *checker) checkFormat() {
 	}
 }
 
+// mostLooks is how often a conversation in which something is found is looked at, at the most, until two looks find the same.
+const mostLooks = 10
+
+// checkConversation reports what is wrong with a conversation, once it is sure: a daemon that replaces or clears it
+// meanwhile shows some of what was there, and some of what is.
 func (c *checker) checkConversation(dir string) {
+	report, before := c.report, c.sum
+	defer func() { c.report = report }()
+	var found, again []Finding
+	c.report = func(f Finding) { again = append(again, f) }
+	for look := 0; look < mostLooks; look++ {
+		again, c.sum = nil, before
+		if c.lookAt(dir); len(again) == 0 || look > 0 && slices.Equal(found, again) {
+			break
+		}
+		found = again
+	}
+	for _, f := range again {
+		report(f)
+	}
+}
+
+func (c *checker) lookAt(dir string) {
 	g := &segments{fsys: c.fsys, dir: dir}
 	defer g.end()
 	sizes := map[int]int64{}
