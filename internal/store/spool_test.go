@@ -141,6 +141,35 @@ func naming(bytes string) history.Message {
 }
 
 // TestStartRemovesSpools kills a process in the middle of an import.
+// A power cut may leave anything of a note that was not synced.
+func TestStartRemovesNotesThatAreCut(t *testing.T) {
+	t.Parallel()
+	const whole = transcriptsName + "/operator/" + "0123/" + stagingPrefix + "4567"
+	for _, text := range []string{"", whole[:8], whole[:len(whole)-2], whole[:len(whole)-3] + "\x00\x007", whole + "\x00", "\x00", whole + "/../..", whole + "//"} {
+		fsys := crashfs.New()
+		s := mustOpen(t, fsys)
+		_ = s.Close()
+		f, err := fsys.Create(stagingName + "/.note.tmp-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt([]byte(text), 0); err != nil {
+			t.Fatal(err)
+		}
+		_ = f.Close()
+		if s, err = start(fsys); err != nil {
+			t.Errorf("a start with a note of %q: %v", text, err)
+			continue
+		}
+		_ = s.Close()
+		for name := range fsys.Files() {
+			if leftOver(name) {
+				t.Errorf("of a note of %q %s is left", text, name)
+			}
+		}
+	}
+}
+
 func TestStartRemovesSpools(t *testing.T) {
 	t.Parallel()
 	fsys := crashfs.New()

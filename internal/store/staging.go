@@ -57,7 +57,9 @@ func (s *Store) endStaging(note string) error {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read a note of staging: %w", err)
 	}
-	if dir := string(b[:n]); strings.HasPrefix(dir, transcriptsName+"/") && strings.HasPrefix(path.Base(dir), stagingPrefix) {
+	// A note that was cut by a crash names nothing: the directory is made after it is durable.
+	dir := string(b[:n])
+	if fs.ValidPath(dir) && strings.IndexByte(dir, 0) < 0 && strings.HasPrefix(dir, transcriptsName+"/") && strings.HasPrefix(path.Base(dir), stagingPrefix) {
 		if err := s.dropStaging(dir); err != nil {
 			return err
 		}
