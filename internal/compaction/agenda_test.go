@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"historyd/internal/history"
+	"historyd/test/chatmodel"
 )
 
 func TestCallersHaveTurns(t *testing.T) {
@@ -96,13 +97,13 @@ func TestAcquaintancesAreBounded(t *testing.T) {
 // Whoever keeps a model busy keeps no other caller from it.
 func TestABusyCallerLeavesAWorker(t *testing.T) {
 	asked := make(chan struct{}, 16)
-	m := newModel(t, func(w http.ResponseWriter, c chat) {
-		if strings.Contains(c.said, "endless") {
+	m := chatmodel.New(t, func(w http.ResponseWriter, c chatmodel.Chat) {
+		if strings.Contains(c.Said, "endless") {
 			asked <- struct{}{}
-			<-c.r.Context().Done()
+			<-c.Request.Context().Done()
 			return
 		}
-		says(w, "short")
+		chatmodel.Says(w, "short")
 	})
 	b := newBench(t, m.URL, nil)
 	for i := range 4 {

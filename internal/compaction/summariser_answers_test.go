@@ -5,62 +5,64 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"historyd/test/chatmodel"
 )
 
 func TestAnswersThatAreNoSummaryLeaveTheDigest(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		answer func(http.ResponseWriter, chat)
+		answer func(http.ResponseWriter, chatmodel.Chat)
 		want   string
 		asked  int
 	}{
-		{"empty", always(""), "refused", 1},
-		{"blank and invisible", always(" \n\u200b\u202e\x00 "), "refused", 1},
-		{"null", func(w http.ResponseWriter, _ chat) { says(w, nil) }, "refused", 1},
-		{"nothing but reasoning", always("<think>they spoke</think>"), "refused", 1},
-		{"reasoning without an end", always("Short. <think>they spoke"), "refused", 1},
-		{"parts without text", func(w http.ResponseWriter, _ chat) {
-			says(w, []any{map[string]any{"type": "thinking", "thinking": "secret"}})
+		{"empty", chatmodel.Always(""), "refused", 1},
+		{"blank and invisible", chatmodel.Always(" \n\u200b\u202e\x00 "), "refused", 1},
+		{"null", func(w http.ResponseWriter, _ chatmodel.Chat) { chatmodel.Says(w, nil) }, "refused", 1},
+		{"nothing but reasoning", chatmodel.Always("<think>they spoke</think>"), "refused", 1},
+		{"reasoning without an end", chatmodel.Always("Short. <think>they spoke"), "refused", 1},
+		{"parts without text", func(w http.ResponseWriter, _ chatmodel.Chat) {
+			chatmodel.Says(w, []any{map[string]any{"type": "thinking", "thinking": "secret"}})
 		}, "refused", 1},
-		{"longer than its input", always(strings.Repeat("Much ado about it. ", 200)), "refused", 1},
-		{"an echo of all", func(w http.ResponseWriter, c chat) { says(w, c.said) }, "refused", 1},
-		{"an echo of the lines", func(w http.ResponseWriter, c chat) {
-			_, lines, _ := strings.Cut(c.said, since)
-			says(w, strings.TrimSuffix(lines, inputEnd))
+		{"longer than its input", chatmodel.Always(strings.Repeat("Much ado about it. ", 200)), "refused", 1},
+		{"an echo of all", func(w http.ResponseWriter, c chatmodel.Chat) { chatmodel.Says(w, c.Said) }, "refused", 1},
+		{"an echo of the lines", func(w http.ResponseWriter, c chatmodel.Chat) {
+			_, lines, _ := strings.Cut(c.Said, since)
+			chatmodel.Says(w, strings.TrimSuffix(lines, inputEnd))
 		}, "refused", 1},
-		{"an echo of what was said", func(w http.ResponseWriter, c chat) {
-			says(w, "user: "+long("matter")+"0 question\nassistant: "+long("matter")+"0 answer")
+		{"an echo of what was said", func(w http.ResponseWriter, c chatmodel.Chat) {
+			chatmodel.Says(w, "user: "+long("matter")+"0 question\nassistant: "+long("matter")+"0 answer")
 		}, "refused", 1},
-		{"cut short", func(w http.ResponseWriter, _ chat) {
+		{"cut short", func(w http.ResponseWriter, _ chatmodel.Chat) {
 			_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"They spoke of"},"finish_reason":"length"}]}`)
 		}, "refused", 1},
-		{"no JSON", func(w http.ResponseWriter, _ chat) { _, _ = io.WriteString(w, "<html>They spoke</html>") }, "failed", 1},
-		{"another form", func(w http.ResponseWriter, _ chat) { _, _ = io.WriteString(w, `{"choices":[]}`) }, "failed", 1},
-		{"content of another form", func(w http.ResponseWriter, _ chat) { says(w, 7) }, "failed", 1},
-		{"huge", func(w http.ResponseWriter, _ chat) {
-			says(w, strings.Repeat("x", 3<<20))
+		{"no JSON", func(w http.ResponseWriter, _ chatmodel.Chat) { _, _ = io.WriteString(w, "<html>They spoke</html>") }, "failed", 1},
+		{"another form", func(w http.ResponseWriter, _ chatmodel.Chat) { _, _ = io.WriteString(w, `{"choices":[]}`) }, "failed", 1},
+		{"content of another form", func(w http.ResponseWriter, _ chatmodel.Chat) { chatmodel.Says(w, 7) }, "failed", 1},
+		{"huge", func(w http.ResponseWriter, _ chatmodel.Chat) {
+			chatmodel.Says(w, strings.Repeat("x", 3<<20))
 		}, "refused", 1},
-		{"dies half-way", func(w http.ResponseWriter, _ chat) {
+		{"dies half-way", func(w http.ResponseWriter, _ chatmodel.Chat) {
 			w.Header().Set("Content-Length", "1000")
 			_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"They`)
 		}, "failed", 3},
-		{"breaks the connection", func(http.ResponseWriter, chat) { panic(http.ErrAbortHandler) }, "failed", 3},
-		{"overloaded", func(w http.ResponseWriter, _ chat) { w.WriteHeader(503) }, "failed", 3},
-		{"too many requests", func(w http.ResponseWriter, _ chat) { w.WriteHeader(429) }, "failed", 3},
-		{"unauthorised", func(w http.ResponseWriter, _ chat) { w.WriteHeader(401) }, "failed", 1},
-		{"elsewhere", func(w http.ResponseWriter, _ chat) {
+		{"breaks the connection", func(http.ResponseWriter, chatmodel.Chat) { panic(http.ErrAbortHandler) }, "failed", 3},
+		{"overloaded", func(w http.ResponseWriter, _ chatmodel.Chat) { w.WriteHeader(503) }, "failed", 3},
+		{"too many requests", func(w http.ResponseWriter, _ chatmodel.Chat) { w.WriteHeader(429) }, "failed", 3},
+		{"unauthorised", func(w http.ResponseWriter, _ chatmodel.Chat) { w.WriteHeader(401) }, "failed", 1},
+		{"elsewhere", func(w http.ResponseWriter, _ chatmodel.Chat) {
 			w.Header().Set("Location", "/v1/other")
 			w.WriteHeader(307)
 		}, "failed", 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			m := newModel(t, tt.answer)
+			m := chatmodel.New(t, tt.answer)
 			b := newBench(t, m.URL, nil)
 			b.foldOnce("ann")
 			before := b.state("ann")
-			if got := b.try("ann"); got != tt.want || len(m.requests()) != tt.asked {
-				t.Errorf("ended as %s after %d requests, want %s after %d: %s", got, len(m.requests()), tt.want, tt.asked, b.logs.String())
+			if got := b.try("ann"); got != tt.want || len(m.Requests()) != tt.asked {
+				t.Errorf("ended as %s after %d requests, want %s after %d: %s", got, len(m.Requests()), tt.want, tt.asked, b.logs.String())
 			}
 			if after := b.state("ann"); after.Prose != nil || after.Bytes != before.Bytes {
 				t.Errorf("recorded: %+v", after.Prose)
@@ -69,14 +71,14 @@ func TestAnswersThatAreNoSummaryLeaveTheDigest(t *testing.T) {
 				t.Errorf("the log holds what was said: %s", s)
 			}
 			// One attempt a fold: the next fold is the next occasion, and covers all.
-			m.answers(always("Of matters."))
+			m.Answers(chatmodel.Always("Of matters."))
 			b.turn("ann", "x")
 			b.turn("ann", "y")
 			if got := b.try("ann"); got != "recorded" {
 				t.Fatalf("the attempt after it ended as %s: %s", got, b.logs.String())
 			}
-			reqs := m.requests()
-			if last := reqs[len(reqs)-1].said; !strings.Contains(last, "0 question") || !strings.Contains(last, "x answer") {
+			reqs := m.Requests()
+			if last := reqs[len(reqs)-1].Said; !strings.Contains(last, "0 question") || !strings.Contains(last, "x answer") {
 				t.Errorf("the attempt after it was told %s", last)
 			}
 		})
@@ -100,7 +102,7 @@ func TestATextIsTakenOutOfItsWrapping(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			m := newModel(t, func(w http.ResponseWriter, _ chat) { says(w, tt.content) })
+			m := chatmodel.New(t, func(w http.ResponseWriter, _ chatmodel.Chat) { chatmodel.Says(w, tt.content) })
 			b := newBench(t, m.URL, nil)
 			b.foldOnce("ann")
 			if got := b.try("ann"); got != "recorded" {
@@ -120,7 +122,7 @@ func TestATextIsTakenOutOfItsWrapping(t *testing.T) {
 }
 
 func TestATextIsCleanedAsAnyOther(t *testing.T) {
-	m := newModel(t, always("The number is 4711."))
+	m := chatmodel.New(t, chatmodel.Always("The number is 4711."))
 	b := newBench(t, m.URL, func(o *SummariserOptions) {
 		o.Clean = func(s string) string { return strings.ReplaceAll(s, "4711", "[withheld]") }
 	})

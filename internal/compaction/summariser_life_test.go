@@ -18,14 +18,15 @@ import (
 
 	"historyd/internal/durable/crashfs"
 	"historyd/internal/history"
+	"historyd/test/chatmodel"
 )
 
 func TestAppendsDuringASummaryAllStandBehindIt(t *testing.T) {
 	asked, answer := make(chan struct{}, 8), make(chan struct{})
-	m := newModel(t, func(w http.ResponseWriter, c chat) {
+	m := chatmodel.New(t, func(w http.ResponseWriter, c chatmodel.Chat) {
 		asked <- struct{}{}
 		<-answer
-		says(w, fmt.Sprint("Summary number ", c.number))
+		chatmodel.Says(w, fmt.Sprint("Summary number ", c.Number))
 	})
 	b := newBench(t, m.URL, nil)
 	keep := *b.c
@@ -82,10 +83,10 @@ func waitFor(t *testing.T, done func() bool) {
 
 func TestASummaryOfAnEarlierFoldIsDropped(t *testing.T) {
 	asked, answer := make(chan struct{}, 8), make(chan struct{}, 8)
-	m := newModel(t, func(w http.ResponseWriter, c chat) {
+	m := chatmodel.New(t, func(w http.ResponseWriter, c chatmodel.Chat) {
 		asked <- struct{}{}
 		<-answer
-		says(w, fmt.Sprint("Summary number ", c.number))
+		chatmodel.Says(w, fmt.Sprint("Summary number ", c.Number))
 	})
 	b := newBench(t, m.URL, nil)
 	b.foldOnce("ann")
@@ -112,7 +113,7 @@ func TestASummaryOfAnEarlierFoldIsDropped(t *testing.T) {
 		defer b.s.mu.Unlock()
 		return len(b.s.known) == 0
 	})
-	if n := len(m.requests()); n != 2 {
+	if n := len(m.Requests()); n != 2 {
 		t.Errorf("%d requests for two folds", n)
 	}
 	// What happens to the conversation meanwhile is not undone by a late answer.
@@ -137,10 +138,10 @@ func TestASummaryOfAnEarlierFoldIsDropped(t *testing.T) {
 }
 
 func TestTwoCallersSummariesAreNotSwapped(t *testing.T) {
-	m := newModel(t, func(w http.ResponseWriter, c chat) {
+	m := chatmodel.New(t, func(w http.ResponseWriter, c chatmodel.Chat) {
 		for _, who := range []string{"alice", "bob", "carol", "dave"} {
-			if strings.Contains(c.said, "secret of "+who) {
-				says(w, "The secret of "+who+" was told.")
+			if strings.Contains(c.Said, "secret of "+who) {
+				chatmodel.Says(w, "The secret of "+who+" was told.")
 				return
 			}
 		}
@@ -175,10 +176,10 @@ func TestTwoCallersSummariesAreNotSwapped(t *testing.T) {
 			}
 		}
 	}
-	for _, c := range m.requests() {
+	for _, c := range m.Requests() {
 		n := 0
 		for _, who := range callers {
-			if strings.Contains(c.said, "secret of "+who) {
+			if strings.Contains(c.Said, "secret of "+who) {
 				n++
 			}
 		}
@@ -190,9 +191,9 @@ func TestTwoCallersSummariesAreNotSwapped(t *testing.T) {
 
 func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	asked := make(chan struct{}, 8)
-	m := newModel(t, func(_ http.ResponseWriter, c chat) {
+	m := chatmodel.New(t, func(_ http.ResponseWriter, c chatmodel.Chat) {
 		asked <- struct{}{}
-		<-c.r.Context().Done()
+		<-c.Request.Context().Done()
 	})
 	b := newBench(t, m.URL, nil)
 	b.foldOnce("ann")
@@ -214,9 +215,9 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 
 func TestAFullQueueDropsAndNeverWaits(t *testing.T) {
 	asked := make(chan struct{}, 8)
-	m := newModel(t, func(_ http.ResponseWriter, c chat) {
+	m := chatmodel.New(t, func(_ http.ResponseWriter, c chatmodel.Chat) {
 		asked <- struct{}{}
-		<-c.r.Context().Done()
+		<-c.Request.Context().Done()
 	})
 	reg := prometheus.NewRegistry()
 	b := newBench(t, m.URL, func(o *SummariserOptions) { o.Workers, o.Registerer = 1, reg })
@@ -242,11 +243,11 @@ func TestAFullQueueDropsAndNeverWaits(t *testing.T) {
 }
 
 func TestASlowModelIsNotWaitedForForEver(t *testing.T) {
-	m := newModel(t, func(_ http.ResponseWriter, c chat) { <-c.r.Context().Done() })
+	m := chatmodel.New(t, func(_ http.ResponseWriter, c chatmodel.Chat) { <-c.Request.Context().Done() })
 	b := newBench(t, m.URL, func(o *SummariserOptions) { o.Endpoint.Timeout = time.Second })
 	b.foldOnce("ann")
-	if got := b.try("ann"); got != "failed" || len(m.requests()) != 3 || !strings.Contains(b.logs.String(), "did not answer in time") {
-		t.Errorf("ended as %s after %d requests: %s", got, len(m.requests()), b.logs.String())
+	if got := b.try("ann"); got != "failed" || len(m.Requests()) != 3 || !strings.Contains(b.logs.String(), "did not answer in time") {
+		t.Errorf("ended as %s after %d requests: %s", got, len(m.Requests()), b.logs.String())
 	}
 	m.Close()
 	if got := b.try("ann"); got != "failed" {
@@ -255,7 +256,7 @@ func TestASlowModelIsNotWaitedForForEver(t *testing.T) {
 }
 
 func TestTheKeyIsReadEachTimeAndToldNobody(t *testing.T) {
-	m := newModel(t, func(w http.ResponseWriter, _ chat) { w.WriteHeader(500) })
+	m := chatmodel.New(t, func(w http.ResponseWriter, _ chatmodel.Chat) { w.WriteHeader(500) })
 	file := filepath.Join(t.TempDir(), "key")
 	b := newBench(t, m.URL, func(o *SummariserOptions) { o.Endpoint.APIKeyFile = file })
 	b.foldOnce("ann")
@@ -264,18 +265,18 @@ func TestTheKeyIsReadEachTimeAndToldNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.try("ann")
-		reqs := m.requests()
-		if got := reqs[len(reqs)-1].bearer; got != "Bearer "+key {
+		reqs := m.Requests()
+		if got := reqs[len(reqs)-1].Bearer; got != "Bearer "+key {
 			t.Errorf("the key sent is %q", got)
 		}
 	}
-	n := len(m.requests())
+	n := len(m.Requests())
 	for _, bad := range []string{"", " \n", "sk-a\r\nX-Evil: 1", strings.Repeat("k", 5000)} {
 		if err := os.WriteFile(file, []byte(bad), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := b.try("ann"); got != "failed" || len(m.requests()) != n {
-			t.Errorf("with the key %.20q it ends as %s after %d requests", bad, got, len(m.requests()))
+		if got := b.try("ann"); got != "failed" || len(m.Requests()) != n {
+			t.Errorf("with the key %.20q it ends as %s after %d requests", bad, got, len(m.Requests()))
 		}
 	}
 	if s := b.logs.String(); strings.Contains(s, "sk-") || strings.Contains(s, "kkkk") {
@@ -284,7 +285,7 @@ func TestTheKeyIsReadEachTimeAndToldNobody(t *testing.T) {
 }
 
 func TestAGapIsNotSummarised(t *testing.T) {
-	m := newModel(t, always("short"))
+	m := chatmodel.New(t, chatmodel.Always("short"))
 	b := newBench(t, m.URL, nil)
 	v := gapView{state: history.State{Epoch: "e", Summary: &history.Summary{ThroughSeq: 4, Turns: 2, Messages: 4}}}
 	for _, missing := range []int64{1, 2, 4} {
@@ -293,7 +294,7 @@ func TestAGapIsNotSummarised(t *testing.T) {
 			t.Errorf("without message %d: %v", missing, err)
 		}
 	}
-	if len(m.requests()) != 0 {
+	if len(m.Requests()) != 0 {
 		t.Error("the model was asked about a part")
 	}
 }

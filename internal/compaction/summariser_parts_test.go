@@ -10,15 +10,18 @@ import (
 
 	"historyd/internal/history"
 	"historyd/internal/projection"
+	"historyd/test/chatmodel"
 )
 
 // tokensOf is what a request takes by our own estimate.
-func tokensOf(c chat) int64 {
-	return projection.EstimateText(c.orders) + projection.EstimateText(c.said)
+func tokensOf(c chatmodel.Chat) int64 {
+	return projection.EstimateText(c.Orders) + projection.EstimateText(c.Said)
 }
 
 func TestLongInputIsToldInPartsInOrder(t *testing.T) {
-	m := newModel(t, func(w http.ResponseWriter, c chat) { says(w, fmt.Sprint("Summary number ", c.number)) })
+	m := chatmodel.New(t, func(w http.ResponseWriter, c chatmodel.Chat) {
+		chatmodel.Says(w, fmt.Sprint("Summary number ", c.Number))
+	})
 	b := newBench(t, m.URL, func(o *SummariserOptions) { o.Endpoint.MaxInputTokens = 4000 })
 	var huge strings.Builder
 	for i := range 6000 {
@@ -28,16 +31,16 @@ func TestLongInputIsToldInPartsInOrder(t *testing.T) {
 	if got := b.try("ann"); got != "recorded" {
 		t.Fatalf("ended as %s: %s", got, b.logs.String())
 	}
-	reqs := m.requests()
+	reqs := m.Requests()
 	var all strings.Builder
 	for i, c := range reqs {
 		if n := tokensOf(c); n > 4000 {
 			t.Errorf("request %d takes %d tokens", i, n)
 		}
-		if i > 0 && !strings.Contains(c.said, fmt.Sprintf("%q", fmt.Sprint("Summary number ", i))) {
-			t.Errorf("request %d does not begin with the summary so far: %.100s", i, c.said)
+		if i > 0 && !strings.Contains(c.Said, fmt.Sprintf("%q", fmt.Sprint("Summary number ", i))) {
+			t.Errorf("request %d does not begin with the summary so far: %.100s", i, c.Said)
 		}
-		all.WriteString(c.said)
+		all.WriteString(c.Said)
 	}
 	at := 0
 	for i := range 6000 {
@@ -71,25 +74,25 @@ func TestAModelThatTakesLessIsAskedForLess(t *testing.T) {
 		{1500, 413, ``, "recorded"},
 		{100, 400, `{"error":{"message":"This model's maximum context length is 100 tokens"}}`, "overflow"},
 	} {
-		m := newModel(t, func(w http.ResponseWriter, c chat) {
+		m := chatmodel.New(t, func(w http.ResponseWriter, c chatmodel.Chat) {
 			if tokensOf(c) > tt.limit {
 				w.WriteHeader(tt.status)
 				_, _ = io.WriteString(w, tt.body)
 				return
 			}
-			says(w, fmt.Sprint("Summary number ", c.number))
+			chatmodel.Says(w, fmt.Sprint("Summary number ", c.Number))
 		})
 		b := newBench(t, m.URL, nil)
 		b.say("ann", person(strings.Repeat("many words ", 4000)+"END"), assistant("b"), person("c"), assistant("d"), person("e"))
 		if got := b.try("ann"); got != tt.want {
 			t.Errorf("limit %d: ended as %s: %s", tt.limit, got, b.logs.String())
 		}
-		reqs := m.requests()
+		reqs := m.Requests()
 		if len(reqs) > 60 {
 			t.Errorf("limit %d: %d requests", tt.limit, len(reqs))
 		}
-		if p := b.state("ann").Prose; (p != nil) != (tt.want == "recorded") || p != nil && !strings.Contains(reqs[len(reqs)-1].said, "END") {
-			t.Errorf("limit %d: %+v, the last request: %.200s", tt.limit, p, reqs[len(reqs)-1].said)
+		if p := b.state("ann").Prose; (p != nil) != (tt.want == "recorded") || p != nil && !strings.Contains(reqs[len(reqs)-1].Said, "END") {
+			t.Errorf("limit %d: %+v, the last request: %.200s", tt.limit, p, reqs[len(reqs)-1].Said)
 		}
 		// Nothing is removed: the record and the digest are there.
 		if s := b.state("ann"); s.Messages != 5 || s.Summary.Turns != 2 || len(s.Summary.Lines) != 2 {
@@ -100,8 +103,8 @@ func TestAModelThatTakesLessIsAskedForLess(t *testing.T) {
 
 // The smallest requests tell all of it, too, also when a summary so far is from a time of larger ones.
 func TestSmallRequestsTellAll(t *testing.T) {
-	m := newModel(t, func(w http.ResponseWriter, c chat) {
-		says(w, fmt.Sprintf("Summary number %d. %s", c.number, strings.Repeat("And more words. ", 300)))
+	m := chatmodel.New(t, func(w http.ResponseWriter, c chatmodel.Chat) {
+		chatmodel.Says(w, fmt.Sprintf("Summary number %d. %s", c.Number, strings.Repeat("And more words. ", 300)))
 	})
 	b := newBench(t, m.URL, nil)
 	said := func(n int) history.Message {
@@ -111,23 +114,25 @@ func TestSmallRequestsTellAll(t *testing.T) {
 	if got := b.try("ann"); got != "recorded" {
 		t.Fatalf("ended as %s: %s", got, b.logs.String())
 	}
-	if n := tokensOf(chat{said: b.state("ann").Prose.Text}); n < 1000 {
+	if n := tokensOf(chatmodel.Chat{Said: b.state("ann").Prose.Text}); n < 1000 {
 		t.Fatalf("the first summary takes %d tokens, want more than a small request", n)
 	}
 	b.s.endpoint.MaxInputTokens = MinInputTokens
-	m.answers(func(w http.ResponseWriter, c chat) { says(w, fmt.Sprint("Summary number ", c.number, ".")) })
-	before := len(m.requests())
+	m.Answers(func(w http.ResponseWriter, c chatmodel.Chat) {
+		chatmodel.Says(w, fmt.Sprint("Summary number ", c.Number, "."))
+	})
+	before := len(m.Requests())
 	b.say("ann", assistant("yes"), said(3), assistant("yes"), said(4))
 	if got := b.try("ann"); got != "recorded" {
 		t.Fatalf("with smaller requests it ended as %s: %s", got, b.logs.String())
 	}
-	reqs := m.requests()[before:]
+	reqs := m.Requests()[before:]
 	all := ""
 	for i, c := range reqs {
 		if n := tokensOf(c); n > MinInputTokens {
 			t.Errorf("request %d takes %d tokens", i, n)
 		}
-		all += c.said
+		all += c.Said
 	}
 	at := 0
 	for _, w := range []string{"number2", "end2", "number3", "end3"} {
@@ -137,13 +142,13 @@ func TestSmallRequestsTellAll(t *testing.T) {
 		}
 		at += n
 	}
-	if strings.Contains(all, "digest of a longer stretch") || strings.Count(all, "word3") < 700 || !strings.Contains(reqs[0].said, "Summary number 1.") {
-		t.Errorf("%d requests, the first: %.300s", len(reqs), reqs[0].said)
+	if strings.Contains(all, "digest of a longer stretch") || strings.Count(all, "word3") < 700 || !strings.Contains(reqs[0].Said, "Summary number 1.") {
+		t.Errorf("%d requests, the first: %.300s", len(reqs), reqs[0].Said)
 	}
 }
 
 func TestTooMuchIsToldAsItsDigestAndTheNewest(t *testing.T) {
-	m := newModel(t, always("In short."))
+	m := chatmodel.New(t, chatmodel.Always("In short."))
 	b := newBench(t, m.URL, func(o *SummariserOptions) { o.Endpoint.MaxInputTokens = 3000; o.MaxSummaryChars = 2000 })
 	var msgs []history.Message
 	for i := range 200 {
@@ -153,25 +158,25 @@ func TestTooMuchIsToldAsItsDigestAndTheNewest(t *testing.T) {
 	if got := b.try("ann"); got != "recorded" {
 		t.Fatalf("ended as %s: %s", got, b.logs.String())
 	}
-	reqs := m.requests()
+	reqs := m.Requests()
 	all := ""
 	for _, c := range reqs {
-		all += c.said
+		all += c.Said
 	}
-	if len(reqs) > 40 || !strings.Contains(reqs[0].said, "digest of a longer stretch") || !strings.Contains(all, "number197") || strings.Contains(all, "number001") {
-		t.Errorf("%d requests, the first: %.300s", len(reqs), reqs[0].said)
+	if len(reqs) > 40 || !strings.Contains(reqs[0].Said, "digest of a longer stretch") || !strings.Contains(all, "number197") || strings.Contains(all, "number001") {
+		t.Errorf("%d requests, the first: %.300s", len(reqs), reqs[0].Said)
 	}
 	t.Logf("%d requests for 200,000 words", len(reqs))
 }
 
 func TestSummariesDoNotGrow(t *testing.T) {
-	for name, answer := range map[string]func(w http.ResponseWriter, c chat){
-		"echo": func(w http.ResponseWriter, c chat) { says(w, c.said) },
-		"verbose": func(w http.ResponseWriter, c chat) {
-			says(w, strings.Repeat("<ö> ", utf8.RuneCountInString(c.said)*6/25))
+	for name, answer := range map[string]func(w http.ResponseWriter, c chatmodel.Chat){
+		"echo": func(w http.ResponseWriter, c chatmodel.Chat) { chatmodel.Says(w, c.Said) },
+		"verbose": func(w http.ResponseWriter, c chatmodel.Chat) {
+			chatmodel.Says(w, strings.Repeat("<ö> ", utf8.RuneCountInString(c.Said)*6/25))
 		},
 	} {
-		m := newModel(t, answer)
+		m := chatmodel.New(t, answer)
 		b := newBench(t, m.URL, nil)
 		picture := strings.Repeat("p", 1<<20)
 		var bytes int64

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"historyd/test/chatmodel"
 )
 
 // canary stands in arguments and results of tools, nowhere else, in any of its guises.
@@ -187,8 +189,8 @@ func ask(c caller, names []string, told map[string][]byte) {
 
 func TestWithheldValuesAreInNothingThatIsMadeOfARecord(t *testing.T) {
 	t.Parallel()
-	m := newModel(t, func(w http.ResponseWriter, c chat) {
-		says(w, fmt.Sprint("They spoke of harmless things, ", c.number, "."))
+	m := chatmodel.New(t, func(w http.ResponseWriter, c chatmodel.Chat) {
+		chatmodel.Says(w, fmt.Sprint("They spoke of harmless things, ", c.Number, "."))
 	})
 	r := newRetriever(t)
 	d, c := newSummarised(t, m)
@@ -231,8 +233,8 @@ func TestWithheldValuesAreInNothingThatIsMadeOfARecord(t *testing.T) {
 	d.stop()
 	told["the new index"] = contents(t, filepath.Join(d.dir, "index"))
 	told["the log"] = d.log()
-	for _, chat := range m.requests() {
-		told["the requests to the model"] = append(told["the requests to the model"], chat.raw...)
+	for _, chat := range m.Requests() {
+		told["the requests to the model"] = append(told["the requests to the model"], chat.Raw...)
 	}
 	present(t, told)
 	// The queries of the search above were asked of the server, too, but nothing else.

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"unicode"
 	"unicode/utf8"
+
+	"historyd/test/chatmodel"
 )
 
 // shown is a text without what a person would not see or would see wrongly, as words of a model are kept.
@@ -34,13 +36,13 @@ var entryNumber = regexp.MustCompile(`entry([0-9]+) `)
 func TestNothingThatAModelWritesLeavesItsField(t *testing.T) {
 	t.Parallel()
 	all := forgeries(t)
-	m := newModel(t, func(w http.ResponseWriter, c chat) {
-		n, err := strconv.Atoi(append(entryNumber.FindStringSubmatch(c.said), "", "")[1])
+	m := chatmodel.New(t, func(w http.ResponseWriter, c chatmodel.Chat) {
+		n, err := strconv.Atoi(append(entryNumber.FindStringSubmatch(c.Said), "", "")[1])
 		if err != nil || n >= len(all) {
-			t.Errorf("the model is asked of no entry: %.300q", c.said)
+			t.Errorf("the model is asked of no entry: %.300q", c.Said)
 			return
 		}
-		says(w, all[n].Text)
+		chatmodel.Says(w, all[n].Text)
 	})
 	d, ann := newSummarised(t, m, "HISTORYD_COMPACTION_MODEL_MAX_INPUT_TOKENS=100000")
 	mesh := caller{d, d.token("mesh", "ann", "")}

@@ -2,83 +2,16 @@ package accept
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
-	"io"
-	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
+
+	"historyd/test/chatmodel"
 )
 
-// model is a server with chat completions. It keeps what it was asked.
-type model struct {
-	*httptest.Server
-	mu     sync.Mutex // guards what follows
-	asked  []chat
-	answer func(w http.ResponseWriter, c chat)
-}
-
-// chat is one request to a model.
-type chat struct {
-	number                    int // from 1 on
-	raw, orders, said, bearer string
-	r                         *http.Request
-}
-
-func newModel(t *testing.T, answer func(w http.ResponseWriter, c chat)) *model {
-	m := &model{answer: answer}
-	m.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		raw, err := io.ReadAll(r.Body)
-		var body struct {
-			Model    string
-			Messages []struct{ Role, Content string }
-		}
-		if err != nil || json.Unmarshal(raw, &body) != nil || r.URL.Path != "/v1/chat/completions" || body.Model != "stub" || len(body.Messages) != 2 {
-			t.Errorf("%s %s is no chat completion: %s", r.Method, r.URL, raw)
-			return
-		}
-		c := chat{raw: string(raw), orders: body.Messages[0].Content, said: body.Messages[1].Content, bearer: r.Header.Get("Authorization"), r: r}
-		m.mu.Lock()
-		c.number = len(m.asked) + 1
-		m.asked = append(m.asked, c)
-		answer := m.answer
-		m.mu.Unlock()
-		answer(w, c)
-	}))
-	m.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
-	m.Start()
-	t.Cleanup(m.Close)
-	return m
-}
-
-// answers changes what is answered from now on.
-func (m *model) answers(answer func(http.ResponseWriter, chat)) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.answer = answer
-}
-
-func (m *model) requests() []chat {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return append([]chat(nil), m.asked...)
-}
-
-// says answers with a content, which is any JSON.
-func says(w http.ResponseWriter, content any) {
-	_ = json.NewEncoder(w).Encode(map[string]any{"choices": []any{map[string]any{"finish_reason": "stop", "message": map[string]any{"content": content}}}})
-}
-
-func always(content any) func(http.ResponseWriter, chat) {
-	return func(w http.ResponseWriter, _ chat) { says(w, content) }
-}
-
 // newSummarised is a daemon that asks the model, with one caller. At least 2 turns stay, and 2 are folded at a time.
-func newSummarised(t *testing.T, m *model, env ...string) (*daemon, caller) {
+func newSummarised(t *testing.T, m *chatmodel.Server, env ...string) (*daemon, caller) {
 	t.Helper()
 	d := newDaemon(t, append([]string{
 		"HISTORYD_COMPACTION_SUMMARISER=model", "HISTORYD_COMPACTION_MODEL_BASE_URL=" + m.URL + "/v1", "HISTORYD_COMPACTION_MODEL_NAME=stub",

@@ -11,18 +11,19 @@ import (
 	"unicode/utf8"
 
 	"historyd/internal/projection"
+	"historyd/test/chatmodel"
 )
 
 // held is a model that answers when it is let to.
-func held(t *testing.T) (m *model, asked <-chan string, let func()) {
+func held(t *testing.T) (m *chatmodel.Server, asked <-chan string, let func()) {
 	t.Helper()
 	said, answer := make(chan string, 64), make(chan struct{}, 64)
-	m = newModel(t, func(w http.ResponseWriter, c chat) {
-		said <- c.said
+	m = chatmodel.New(t, func(w http.ResponseWriter, c chatmodel.Chat) {
+		said <- c.Said
 		select {
 		case <-answer:
-			says(w, fmt.Sprint("Summary number ", c.number, "."))
-		case <-c.r.Context().Done():
+			chatmodel.Says(w, fmt.Sprint("Summary number ", c.Number, "."))
+		case <-c.Request.Context().Done():
 		}
 	})
 	return m, said, func() { answer <- struct{}{} }
@@ -104,8 +105,8 @@ func standsBehind(t *testing.T, c caller, what string, final replayed, texts []s
 func TestSummariesOfTwoCallersAreNotSwapped(t *testing.T) {
 	t.Parallel()
 	secrets := regexp.MustCompile(`secret-of-\w+`)
-	m := newModel(t, func(w http.ResponseWriter, c chat) {
-		says(w, "They have a "+secrets.FindString(c.said)+".")
+	m := chatmodel.New(t, func(w http.ResponseWriter, c chatmodel.Chat) {
+		chatmodel.Says(w, "They have a "+secrets.FindString(c.Said)+".")
 	})
 	d, ann := newSummarised(t, m)
 	callers := map[string]caller{
@@ -139,9 +140,9 @@ func TestSummariesOfTwoCallersAreNotSwapped(t *testing.T) {
 			}
 		}
 	}
-	for _, req := range m.requests() {
+	for _, req := range m.Requests() {
 		told := map[string]bool{}
-		for _, secret := range secrets.FindAllString(req.raw, -1) {
+		for _, secret := range secrets.FindAllString(req.Raw, -1) {
 			told[secret] = true
 		}
 		if len(told) != 1 {
@@ -218,13 +219,13 @@ func TestLongInputIsSplitInOrder(t *testing.T) {
 		most, takes int64 // tokens
 		pieces      int
 	}{{4000, 4000, 3000}, {4000, 1500, 3000}, {1000, 1000, 1000}} {
-		m := newModel(t, func(w http.ResponseWriter, c chat) {
-			if n := projection.EstimateText(c.orders) + projection.EstimateText(c.said); n > tt.takes {
+		m := chatmodel.New(t, func(w http.ResponseWriter, c chatmodel.Chat) {
+			if n := projection.EstimateText(c.Orders) + projection.EstimateText(c.Said); n > tt.takes {
 				w.WriteHeader(400)
 				_, _ = w.Write([]byte(`{"error":{"code":"context_length_exceeded"}}`))
 				return
 			}
-			says(w, fmt.Sprint("Summary number ", c.number, "."))
+			chatmodel.Says(w, fmt.Sprint("Summary number ", c.Number, "."))
 		})
 		d, c := newSummarised(t, m, fmt.Sprint("HISTORYD_COMPACTION_MODEL_MAX_INPUT_TOKENS=", tt.most))
 		d.begin()
@@ -234,22 +235,22 @@ func TestLongInputIsSplitInOrder(t *testing.T) {
 		}
 		c.do(201, "POST", "/v1/conversations/main/turns", said(t, "first one", "second one", huge.String(), "fourth one", "fifth one", "sixth one", "seventh one"))
 		d.ended("recorded", 1)
-		reqs := m.requests()
+		reqs := m.Requests()
 		var told strings.Builder
 		last := ""
 		for i, req := range reqs {
-			n := projection.EstimateText(req.orders) + projection.EstimateText(req.said)
+			n := projection.EstimateText(req.Orders) + projection.EstimateText(req.Said)
 			if n > tt.most {
 				t.Errorf("request %d takes %d tokens", i, n)
 			}
 			if n > tt.takes {
 				continue
 			}
-			if !strings.Contains(req.said, last) {
+			if !strings.Contains(req.Said, last) {
 				t.Errorf("request %d does not hold %s", i+1, last)
 			}
-			last = fmt.Sprintf("%q", fmt.Sprint("Summary number ", req.number, "."))
-			told.WriteString(req.said)
+			last = fmt.Sprintf("%q", fmt.Sprint("Summary number ", req.Number, "."))
+			told.WriteString(req.Said)
 		}
 		at := 0
 		for _, piece := range append(strings.Fields("first second "+huge.String()), "fourth") {
@@ -297,8 +298,8 @@ func TestAFoldEndsTheAttemptBeforeIt(t *testing.T) {
 
 func TestSummariesStayBounded(t *testing.T) {
 	t.Parallel()
-	m := newModel(t, func(w http.ResponseWriter, c chat) {
-		says(w, strings.Repeat("<ö> ", utf8.RuneCountInString(c.said)/8))
+	m := chatmodel.New(t, func(w http.ResponseWriter, c chatmodel.Chat) {
+		chatmodel.Says(w, strings.Repeat("<ö> ", utf8.RuneCountInString(c.Said)/8))
 	})
 	d, c := newSummarised(t, m, "HISTORYD_COMPACTION_MAX_SUMMARY_CHARS=2000")
 	d.begin()
@@ -330,10 +331,10 @@ func TestASummaryBringsNothingBack(t *testing.T) {
 		},
 	} {
 		asked, answer := make(chan string, 64), make(chan struct{})
-		m := newModel(t, func(w http.ResponseWriter, c chat) {
-			asked <- c.said
+		m := chatmodel.New(t, func(w http.ResponseWriter, c chatmodel.Chat) {
+			asked <- c.Said
 			<-answer
-			says(w, "They spoke of a zqcanary.")
+			chatmodel.Says(w, "They spoke of a zqcanary.")
 		})
 		// So little fits that it is told in several parts.
 		d, c := newSummarised(t, m, "HISTORYD_COMPACTION_MODEL_MAX_INPUT_TOKENS=1000")
@@ -345,7 +346,7 @@ func TestASummaryBringsNothingBack(t *testing.T) {
 		gone(c)
 		close(answer)
 		d.ended("stale", 1)
-		if n := len(m.requests()); n != 1 {
+		if n := len(m.Requests()); n != 1 {
 			t.Errorf("%s: %d requests", name, n)
 		}
 		if s := c.replay("main"); s.Summary != nil || strings.Contains(fmt.Sprint(s.Messages), "zqcanary") {
