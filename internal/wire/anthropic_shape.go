@@ -360,12 +360,27 @@ func says(content strictjson.Value, types ...string) bool {
 	something := false
 	for _, e := range content.Elements() {
 		typ, text := textOf(e.Raw, "type"), textOf(e.Raw, "text")
-		if !slices.Contains(types, typ) || typ == "text" && text == "" {
+		if !slices.Contains(types, typ) || typ == "text" && text == "" || typ == "image" && !sourced(e.Raw) {
 			return false
 		}
 		something = something || typ != "text" || !blank(text)
 	}
 	return something
+}
+
+// sourced reports whether an image inside of a document has bytes, or says where they are.
+func sourced(image jsontext.Value) bool {
+	source := memberNamed(image, "source").Raw
+	switch textOf(source, "type") {
+	case "base64":
+		data := textOf(source, "data")
+		return slices.Contains(imageTypes, textOf(source, "media_type")) && data != "" && len(data) <= maxMediaSize
+	case "url":
+		return webURL(textOf(source, "url"))
+	case "file":
+		return textOf(source, "file_id") != ""
+	}
+	return false
 }
 
 func userOnly(typ string) bool { return typ == "search_result" || typ == "container_upload" }

@@ -304,7 +304,7 @@ func geminiShowable(data jsontext.Value) bool {
 	for name, v := range (strictjson.Value{Raw: data}).Members() {
 		canonical, clash := geminiName(name, geminiPartMembers)
 		switch {
-		case name == geminiMark || clash:
+		case name == geminiMark || name == "" || clash:
 			return false
 		case name == serverToolCall, name == serverToolResponse, geminiRequired[canonical] != nil:
 			known++

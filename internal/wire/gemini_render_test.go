@@ -239,6 +239,7 @@ func TestGeminiRender(t *testing.T) {
 		{"arguments that are no object", "gemini-2.5-pro", hello + by("google", "m", `{"type":"tool_call","id":"a","name":"f","arguments_text":"{"}`) + "," + answer, said + strings.Replace(called(``), `{"x":1}`, `{"_arguments":"{"}`, 1), Report{WrappedArguments: 1}},
 		{"characters that nobody takes", "m", `{"role":"user","content":"a\u0000b"}`, `{"role":"user","parts":[{"text":"a` + "\uFFFD" + `b"}]}`, Report{ReplacedCharacters: 1}},
 		{"an opaque block of another", "m", hello + by("openai", "gpt", `{"type":"opaque","provider":"openai","data":{"type":"x"}},{"type":"text","text":"x"}`), said + `{"role":"model","parts":[{"text":"x"}]}`, Report{WithheldOpaque: 1}},
+		{"an own opaque block of no name", "m", hello + by("google", "m", `{"type":"opaque","provider":"google","data":{"":"x"}},{"type":"text","text":"x"}`), said + `{"role":"model","parts":[{"text":"x"}]}`, Report{WithheldOpaque: 1}},
 		{"an own opaque block", "m", hello + by("google", "m", `{"type":"opaque","provider":"google","data":{"serverToolCall":{"toolType":"T"},"thoughtSignature":"AP_Y"}}`), said + `{"role":"model","parts":[{"toolCall":{"toolType":"T"},"thoughtSignature":"AP/Y"}]}`, Report{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
