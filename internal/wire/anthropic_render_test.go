@@ -153,8 +153,9 @@ func TestAnthropicRender(t *testing.T) {
 			user(`{"type":"document","source":{"type":"url","url":"https://e.example/a.pdf"}},{"type":"document","source":{"type":"url","url":"https://e.example/b.pdf"}},{"type":"document","source":{"type":"content","content":"x"}}`), ""},
 		{"documents with images of nothing and of something", said(opaque(`{"type":"document","source":{"type":"content","content":[{"type":"text","text":"a"},{"type":"image"}]}}`) + "," +
 			opaque(`{"type":"document","source":{"type":"content","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":""}}]}}`) + "," +
+			opaque(`{"type":"document","title":{},"source":{"type":"file","file_id":"f"}}`) + "," +
 			opaque(`{"type":"document","source":{"type":"content","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}}]}}`)),
-			user(`{"type":"document","source":{"type":"content","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}}]}}`), `,"withheld_opaque":2`},
+			user(`{"type":"document","source":{"type":"content","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}}]}}`), `,"withheld_opaque":3`},
 		{"documents of other types", many(said(`{"type":"document","media_type":"text/html","data":"AAAA"},{"type":"document","media_type":"text/plain","data":"/w=="},{"type":"document","media_type":"text/plain","data":"IA=="},{"type":"document","media_type":"text/csv","url":"https://e.example"}`)),
 			user(strings.Join([]string{text("[document: not shown here]"), text("[document: not shown here]"), text("[document: not shown here]"), text("[document: not shown here]")}, ",")), `,"dropped_media":4`},
 		{"a system message", many(`{"role":"system","content":"s"}`, saidX), x, ""},

@@ -389,6 +389,11 @@ func userOnly(typ string) bool { return typ == "search_result" || typ == "contai
 func userTakes(block jsontext.Value, typ string) bool {
 	switch typ {
 	case "image", "document":
+		for _, name := range []string{"title", "context"} {
+			if v := memberNamed(block, name); v.Raw != nil && v.Kind() != '"' && !v.IsNull() {
+				return false
+			}
+		}
 		source := memberNamed(block, "source").Raw
 		switch textOf(source, "type") {
 		case "file":
