@@ -168,6 +168,7 @@ var (
 	noStore     = []string{"no-store"}
 	jsonType    = []string{"application/json"}
 	problemType = []string{"application/problem+json"}
+	closing     = []string{"close"}
 )
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -175,6 +176,11 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h["X-Request-Id"] = []string{x.id}
 	h["Cache-Control"] = noStore
+	if len(r.TransferEncoding) > 0 || !r.ProtoAtLeast(1, 1) {
+		// Whether a length stood beside the chunks, or HTTP/1.0 came in chunks, net/http does not tell. Whoever passed
+		// the request on may have read its end elsewhere, so what comes behind it is nobody's.
+		h["Connection"] = closing
+	}
 	s.metrics.inFlight.Inc()
 	defer s.finish(x, r)
 	if err := s.admit(x, r); err != nil {
