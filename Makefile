@@ -19,12 +19,14 @@ PKGS        ?= ./...
 TESTFLAGS   ?= -timeout=15m
 CRASH_SEEDS ?= 200
 CYCLES      ?= 1000
+INPROCESS   ?= 1000000
+OVERWIRE    ?= 100000
 FUZZTIME    ?= 10s
 BENCH       ?= .
 BENCHFLAGS  ?= -count=1
 LOADFLAGS   ?=
 
-.PHONY: help package systemd build run demo test race crash fault fuzz bench lint vuln sdk alerts check fmt fmt-check vet golden clean
+.PHONY: help package systemd build run demo test race crash fault attack fuzz bench lint vuln sdk alerts check fmt fmt-check vet golden clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +58,9 @@ crash: ## run the crash tests of the store with CRASH_SEEDS random seeds (200)
 
 fault: ## break what the built daemon stands on, everywhere, and kill it CYCLES times under load (1000)
 	go test -count=1 -v -timeout=300m ./test/fault/... -fault.long -fault.cycles=$(CYCLES)
+
+attack: ## do to the built daemon what its enemies would: INPROCESS and OVERWIRE hostile requests (1000000, 100000), and all the rest
+	go test -count=1 -v -timeout=300m ./test/attack/... -attack.long -attack.inprocess=$(INPROCESS) -attack.wire=$(OVERWIRE)
 
 fuzz: ## fuzz each target of PKGS (all) for FUZZTIME (10s)
 	@bash scripts/fuzz.sh $(FUZZTIME) $(PKGS)
