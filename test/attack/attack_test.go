@@ -116,6 +116,10 @@ func (d *target) start(settings map[string]any, under ...string) {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the command and the daemon end together
 	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
 	}
@@ -125,8 +129,14 @@ func (d *target) start(settings map[string]any, under ...string) {
 	serving, told := make(chan string, 1), make(chan struct{})
 	d.cmd, d.told = cmd, told
 	go func() {
+		line, _ := bufio.NewReader(stdout).ReadString('\n')
+		if _, addr, ok := strings.Cut(strings.TrimSpace(line), "http://"); ok {
+			serving <- addr
+		}
+	}()
+	go func() {
 		defer close(told)
-		d.listenTo(stderr, serving)
+		_, _ = io.Copy(&locked{d}, stderr)
 	}()
 	select {
 	case d.addr = <-serving:
@@ -137,21 +147,13 @@ func (d *target) start(settings map[string]any, under ...string) {
 	}
 }
 
-// listenTo keeps what the daemon logs, and sends where it listens.
-func (d *target) listenTo(stderr io.Reader, serving chan<- string) {
-	for in := bufio.NewReader(stderr); ; {
-		line, err := in.ReadBytes('\n')
-		d.mu.Lock()
-		d.logs.Write(line)
-		d.mu.Unlock()
-		var event struct{ Msg, Listen string }
-		if bytes.Contains(line, []byte(`"serving"`)) && json.Unmarshal(line, &event) == nil && event.Listen != "" {
-			serving <- strings.TrimPrefix(event.Listen, "http://")
-		}
-		if err != nil {
-			return
-		}
-	}
+// locked appends to the log of a target.
+type locked struct{ d *target }
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.d.mu.Lock()
+	defer l.d.mu.Unlock()
+	return l.d.logs.Write(p)
 }
 
 func (d *target) log() []byte {
