@@ -327,12 +327,12 @@ func (w *wire) next(method string) (answer, error) {
 	return answer{resp.StatusCode, resp.Header, text, resp.Close}, err
 }
 
-// metric is the sum of a metric over its labels.
+// metric is the sum of a metric over its labels, or a series of it.
 func (d *target) metric(name string) (sum float64) {
 	d.t.Helper()
 	for line := range strings.Lines(string(d.ann.do(200, "GET", "/metrics", nil))) {
 		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if of, _, _ := strings.Cut(series, "{"); of == name {
+		if of, _, _ := strings.Cut(series, "{"); of == name || series == name {
 			n, err := strconv.ParseFloat(value, 64)
 			if err != nil {
 				d.t.Fatal(err)
