@@ -49,8 +49,9 @@ printf '==== Go %s: LICENSE\n\n' "$(go env GOVERSION)" >>"$STAGE/third-party-lic
 cat "$(go env GOROOT)/LICENSE" >>"$STAGE/third-party-licenses"
 gzip -9n <"$STAGE/third-party-licenses" >"$STAGE/doc/third-party-licenses.gz"
 gzip -9n <CHANGELOG.md >"$STAGE/doc/changelog.gz"
-gzip -9n <docs/OPERATIONS.md >"$STAGE/doc/OPERATIONS.md.gz"
-gzip -9n <docs/API.md >"$STAGE/doc/API.md.gz"
+for page in OPERATIONS API DURABILITY FORMAT PERFORMANCE; do
+	gzip -9n <"docs/$page.md" >"$STAGE/doc/$page.md.gz"
+done
 cp deploy/package/copyright "$STAGE/doc/copyright"
 gzip -9n >"$STAGE/doc/changelog.Debian.gz" <<END
 historyd ($VERSION) unstable; urgency=medium

@@ -30,6 +30,7 @@ func TestBooted(t *testing.T) {
 		{"AConnectionStartsIt", activation},
 		{"NobodyIsRefusedThroughTwentyKills", kills},
 		{"PingsAreHeard", pings},
+		{"WhatAlertsNeedIsThereInTheSandbox", measured},
 		{"AWedgedStoreIsRestarted", wedged},
 		{"CredentialsAreRead", credentials},
 		{"ADropInGivesTheNetworkBack", networkDropIn},
@@ -185,6 +186,23 @@ func pings(t *testing.T) {
 }
 
 // A disk that answers nothing any more, until it does again: only then the process can end.
+// measured is what alerts ask for and a sandbox could take away.
+func measured(t *testing.T) {
+	metrics := ""
+	await(t, "a check of itself is counted", func() bool {
+		metrics = get(t, "tcp", "/metrics", "")
+		return strings.Contains(metrics, "\nhistoryd_selfchecks_total{result=\"ok\"} ") && !strings.Contains(metrics, "\nhistoryd_selfchecks_total{result=\"ok\"} 0\n")
+	})
+	for _, series := range []string{
+		"historyd_ready 1", "historyd_start_time_seconds 1", "historyd_disk_free_bytes ", `historyd_connections{network="unix"} `,
+		"process_resident_memory_bytes ", "process_open_fds ", "process_max_fds 16384", "go_gc_gomemlimit_bytes ",
+	} {
+		if !strings.Contains(metrics, "\n"+series) {
+			t.Errorf("%s is not there", series)
+		}
+	}
+}
+
 func wedged(t *testing.T) {
 	if os.Getenv("HISTORYD_TEST_DISK") == "" {
 		t.Skip("no disk to freeze")

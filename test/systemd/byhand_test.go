@@ -43,6 +43,19 @@ func installedByHand(t *testing.T) {
 	if got := run(t, "bash", "-c", `. /usr/share/bash-completion/completions/historyd && declare -F __start_historyd`); got != "__start_historyd" {
 		t.Errorf("the completion: %s", got)
 	}
+	for name, part := range map[string]string{
+		"prometheus/historyd.alerts.yaml": "alert: HistorydDown",
+		"prometheus/historyd.rules.yaml":  "record: instance:historyd_http_requests:rate5m",
+		"prometheus/scrape.example.yaml":  "/usr/share/historyd/prometheus/historyd.alerts.yaml",
+		"grafana/historyd.json":           `"uid": "historyd"`,
+	} {
+		if got := run(t, "cat", "/usr/share/historyd/"+name); !strings.Contains(got, part) {
+			t.Errorf("%s is not in %s", part, name)
+		}
+	}
+	if got := run(t, "zcat", "/usr/share/doc/historyd/OPERATIONS.md.gz"); !strings.Contains(got, "### HistorydDown") {
+		t.Error("OPERATIONS.md does not say what to do for an alert")
+	}
 	licences := run(t, "zcat", "/usr/share/doc/historyd/third-party-licenses.gz")
 	info, err := buildinfo.ReadFile("/usr/bin/historyd")
 	if err != nil {
