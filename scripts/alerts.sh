@@ -34,6 +34,7 @@ if [ -z "$promtool" ]; then
 	echo "SKIPPED: no promtool and no Debian package of it, so nobody has checked and tested the alerts (PROMTOOL names one)" >&2
 else
 	"$promtool" check rules deploy/prometheus/historyd.*.yaml
+	"$promtool" check config --syntax-only deploy/prometheus/scrape.example.yaml
 	"$promtool" test rules deploy/prometheus/tests/*.yaml
 fi
 

@@ -136,7 +136,7 @@ func (s *Summariser) count(reg prometheus.Registerer) {
 		Help: "Conversations that wait for a model.",
 	}, s.countWaiting)
 	s.seconds = promauto.With(reg).NewHistogram(prometheus.HistogramOpts{
-		Name:    "historyd_summary_seconds",
+		Name:    "historyd_summaries_seconds",
 		Help:    "Time from the beginning of a summary by a model to its end, whatever that was.",
 		Buckets: []float64{0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900},
 	})

@@ -128,7 +128,7 @@ func TestAModelsSummaryHoldsNothingWithheldAndChangesReplaysAtFoldsAlone(t *test
 	if err := json.Unmarshal([]byte(asked[0]), &first, json.MatchCaseInsensitiveNames(true)); err != nil || !strings.Contains(first.Messages[1].Content, "calls: send") {
 		t.Errorf("the first request: %s", asked[0])
 	}
-	if n, err := testutil.GatherAndCount(reg, "historyd_summary_seconds"); err != nil || n != 1 {
+	if n, err := testutil.GatherAndCount(reg, "historyd_summaries_seconds"); err != nil || n != 1 {
 		t.Errorf("%d histograms: %v", n, err)
 	}
 }

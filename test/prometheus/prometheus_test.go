@@ -177,6 +177,21 @@ func TestEverythingThatIsAskedForIsExposed(t *testing.T) {
 		}
 	}
 	t.Run("no alert is raised", func(t *testing.T) { quiet(t, e) })
+	t.Run("promtool has nothing to say", func(t *testing.T) {
+		check := exec.CommandContext(t.Context(), promtool(t), "check", "metrics")
+		check.Stdin = strings.NewReader(d.ask(200, "GET", "/metrics", ""))
+		if out, err := check.CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("got %v and %s, want no word", err, out)
+		}
+	})
+}
+
+func promtool(t *testing.T) string {
+	path := os.Getenv("PROMTOOL")
+	if path == "" {
+		t.Skip("no promtool: PROMTOOL names one, and make alerts fetches it")
+	}
+	return path
 }
 
 // unasked have no panel: another one says the same.
@@ -184,10 +199,7 @@ var unasked = []string{"historyd_store_messages_total", "historyd_ready"}
 
 // quiet lets promtool see the series of a healthy daemon for two hours.
 func quiet(t *testing.T, e *exposed) {
-	promtool := os.Getenv("PROMTOOL")
-	if promtool == "" {
-		t.Skip("no promtool: PROMTOOL names one, and make alerts fetches it")
-	}
+	tool := promtool(t)
 	type series struct {
 		Series string `json:"series"`
 		Values string `json:"values"`
@@ -230,7 +242,7 @@ func quiet(t *testing.T, e *exposed) {
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), promtool, "test", "rules", file).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), tool, "test", "rules", file).CombinedOutput(); err != nil {
 		t.Errorf("promtool: %v\n%s", err, out)
 	}
 }
