@@ -245,6 +245,40 @@ func TestEveryAlertHasItsSection(t *testing.T) {
 	}
 }
 
+var (
+	logRow  = regexp.MustCompile("(?m)^\\| ((?:`[^`]+`(?:, )?)+) \\| (?:debug|info|warn|error)")
+	logLook = regexp.MustCompile("(?m)^- \\*\\*Look:\\*\\*.*the log for ((?:`[^`]+`(?: or | and )?)+)")
+	quoted  = regexp.MustCompile("`([^`]+)`")
+)
+
+// Who greps for a message finds it.
+func TestMessagesOfTheLogAreThoseOfTheCode(t *testing.T) {
+	var code strings.Builder
+	for _, root := range []string{"../internal", "../cmd"} {
+		err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") {
+				code.WriteString(read(t, name))
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, seen := read(t, "OPERATIONS.md"), 0
+	for _, m := range slices.Concat(logRow.FindAllStringSubmatch(page, -1), logLook.FindAllStringSubmatch(page, -1)) {
+		for _, message := range quoted.FindAllStringSubmatch(m[1], -1) {
+			seen++
+			if text := strings.TrimSuffix(message[1], " …"); !strings.Contains(code.String(), text) {
+				t.Errorf("OPERATIONS.md speaks of the message %q, which no code logs", text)
+			}
+		}
+	}
+	if seen < 30 {
+		t.Errorf("%d messages, want those of the table and of the alerts", seen)
+	}
+}
+
 // The example of a segment is one: lengths, checksums and the chain hold.
 func TestExampleOfASegmentIsSound(t *testing.T) {
 	_, rest, _ := strings.Cut(read(t, "FORMAT.md"), "```jsonl\n")
