@@ -176,6 +176,7 @@ func TestEverythingThatIsAskedForIsExposed(t *testing.T) {
 			t.Errorf("no panel shows %s", name)
 		}
 	}
+	t.Run("the table of metrics is right", func(t *testing.T) { table(t, families) })
 	t.Run("no alert is raised", func(t *testing.T) { quiet(t, e) })
 	t.Run("promtool has nothing to say", func(t *testing.T) {
 		check := exec.CommandContext(t.Context(), promtool(t), "check", "metrics")
@@ -193,6 +194,53 @@ func promtool(t *testing.T) string {
 	}
 	return path
 }
+
+var (
+	row  = regexp.MustCompile("(?m)^\\| (`historyd_[^|]*`) \\| (counter|gauge|histogram) \\|([^|]*)\\|")
+	word = regexp.MustCompile("`([a-z_]+)`")
+)
+
+// table holds that of OPERATIONS.md to what is exposed: names, types and labels.
+func table(t *testing.T, families map[string]*dto.MetricFamily) {
+	page, err := os.ReadFile("../../docs/OPERATIONS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]bool{}
+	for _, m := range row.FindAllStringSubmatch(string(page), -1) {
+		var own []string
+		for _, label := range word.FindAllStringSubmatch(m[3], -1) {
+			own = append(own, label[1])
+		}
+		slices.Sort(own)
+		for _, name := range word.FindAllStringSubmatch(m[1], -1) {
+			told[name[1]] = true
+			f := families[name[1]]
+			if f == nil {
+				if !slices.Contains(unseen, name[1]) {
+					t.Errorf("%s is in the table and not exposed", name[1])
+				}
+				continue
+			}
+			var got []string
+			for _, l := range f.GetMetric()[0].GetLabel() {
+				got = append(got, l.GetName())
+			}
+			slices.Sort(got)
+			if kind := strings.ToLower(f.GetType().String()); kind != m[2] || !slices.Equal(got, own) {
+				t.Errorf("%s: the table says %s with labels %v, exposed is %s with %v", name[1], m[2], own, kind, got)
+			}
+		}
+	}
+	for name := range families {
+		if strings.HasPrefix(name, "historyd_") && !told[name] {
+			t.Errorf("%s is exposed and not in the table", name)
+		}
+	}
+}
+
+// unseen are metrics of what does not happen here; no rule and no panel asks for them.
+var unseen = []string{"historyd_index_segments_dropped_total"}
 
 // unasked have no panel: another one says the same.
 var unasked = []string{"historyd_store_messages_total", "historyd_ready"}
