@@ -447,7 +447,7 @@ func (x *Index) addLocked(c *caller, gen uint64, part stretch, batch []passage) 
 	}
 	x.sized(c)
 	x.metrics.messages.Add(float64(len(batch)))
-	if c.mem.text >= maxSegmentText || len(c.mem.docs) >= maxSegmentDocs || len(c.mem.stretches) >= maxSegmentStretches {
+	if c.mem.text >= maxSegmentText || c.mem.docs() >= maxSegmentDocs || len(c.mem.stretches) >= maxSegmentStretches {
 		return x.flush(c)
 	}
 	return nil

@@ -41,7 +41,7 @@ type postings struct {
 type memtable struct {
 	stretches []stretch
 	newest    map[string]int // index of the newest stretch, by name
-	docs      []doc
+	rows      []byte         // of the documents, as in a segment
 	terms     map[string]*postings
 	tokens    int64
 	text      int64 // bytes indexed
@@ -78,7 +78,7 @@ func (m *memtable) cover(name, epoch string, from, through int64) int {
 
 // add indexes a message, which must stand in that stretch.
 func (m *memtable) add(in int, msg *passage) {
-	d, position := int32(len(m.docs)), int32(0)
+	d, position := int32(m.docs()), int32(0)
 	length := uint32(0)
 	for _, text := range msg.texts {
 		m.text += int64(len(text))
@@ -92,12 +92,13 @@ func (m *memtable) add(in int, msg *passage) {
 			length++
 		})
 		position += blockGap
+		eachAlias(text, func(name, abbr string) { m.alias(d, name, abbr) })
 	}
 	if length == 0 {
 		return
 	}
 	m.tokens += int64(length)
-	m.docs = append(m.docs, doc{uint32(in), msg.seq, msg.at, msg.role, msg.ref, length})
+	m.rows = appendDoc(m.rows, doc{uint32(in), msg.seq, msg.at, msg.role, msg.ref, length})
 	m.size += sizeOfDoc
 }
 
@@ -164,7 +165,9 @@ func appendTexts(to []string, blocks []history.Block) []string {
 
 // The next make a memtable a source of a search.
 
-func (m *memtable) counts() (docs int, tokens int64) { return len(m.docs), m.tokens }
+func (m *memtable) docs() int { return len(m.rows) / docSize }
+
+func (m *memtable) counts() (docs int, tokens int64) { return m.docs(), m.tokens }
 
 func (m *memtable) find(term string) (entry, error) {
 	if p := m.terms[term]; p != nil {
@@ -175,7 +178,7 @@ func (m *memtable) find(term string) (entry, error) {
 
 func (m *memtable) list(e entry) (termList, error) { return termList{e.inline, e.df}, nil }
 
-func (m *memtable) expand(prefix string, visit func(df int, load func() (termList, error)) bool) error {
+func (m *memtable) expand(prefix string, visit func(term []byte, df int, load func() (termList, error)) bool) error {
 	var terms []string
 	for term := range m.terms {
 		if strings.HasPrefix(term, prefix) {
@@ -185,18 +188,14 @@ func (m *memtable) expand(prefix string, visit func(df int, load func() (termLis
 	slices.Sort(terms)
 	for _, term := range terms {
 		p := m.terms[term]
-		if !visit(int(p.df), func() (termList, error) { return termList{p.data, int(p.df)}, nil }) {
+		if !visit([]byte(term), int(p.df), func() (termList, error) { return termList{p.data, int(p.df)}, nil }) {
 			break
 		}
 	}
 	return nil
 }
 
-func (m *memtable) doc(i int) (doc, error) { return m.docs[i], nil }
-
-func (m *memtable) lengths() (func(i int) uint32, error) {
-	return func(i int) uint32 { return m.docs[i].length }, nil
-}
+func (m *memtable) docRows() ([]byte, error) { return m.rows, nil }
 
 func (m *memtable) stretch(i uint32) (stretch, error) { return m.stretches[i], nil }
 

@@ -19,7 +19,7 @@ import (
 
 // A segment is a file that is written once:
 //
-//	"historyd index 1\n"
+//	"historyd index 2\n"
 //	long postings and blocks of the dictionary, as they come
 //	index of the blocks: for each its first term, offset, length, checksum
 //	documents, 18 bytes each
@@ -30,7 +30,7 @@ import (
 // The footer, and by it every part, has a checksum, which is compared whenever the part is read. So nothing needs to be
 // synced: what a power cut tore is found out when it is met, deleted, and indexed again.
 const (
-	segmentMagic  = "historyd index 1\n"
+	segmentMagic  = "historyd index 2\n"
 	segmentSuffix = ".idx"
 	footerSize    = 32 + 4*8 + 4*partSize + 8 + 4
 	partSize      = 16
@@ -73,8 +73,10 @@ func segmentNumber(name string) (n int, ok bool) {
 	return n, true
 }
 
-// callerMark stands in every segment, so that a file in the wrong directory is no segment.
-func callerMark(scope identity.Scope) [32]byte { return sha256.Sum256([]byte(scope.Dir())) }
+// callerMark stands in every segment, so that a file in the wrong directory, or with other terms, is no segment.
+func callerMark(scope identity.Scope) [32]byte {
+	return sha256.Sum256([]byte(segmentMagic + scope.Dir()))
+}
 
 func appendPart(b []byte, p part) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(p.off))
@@ -234,12 +236,12 @@ func (r *openSegment) readStarts() error {
 }
 
 // expand visits the terms that begin with prefix, in order, until visit returns false.
-func (r *openSegment) expand(prefix string, visit func(df int, load func() (termList, error)) bool) error {
+func (r *openSegment) expand(prefix string, visit func(term []byte, df int, load func() (termList, error)) bool) error {
 	for e, err := range r.entries(prefix) {
 		if err != nil {
 			return err
 		}
-		if !visit(e.df, func() (termList, error) { return r.list(e) }) {
+		if !visit(e.term, e.df, func() (termList, error) { return r.list(e) }) {
 			break
 		}
 	}
@@ -311,6 +313,7 @@ func (r *openSegment) list(e entry) (termList, error) {
 	return termList{b, e.df}, err
 }
 
+// docRows are long enough for all documents; the footer was checked for that.
 func (r *openSegment) docRows() (rows []byte, err error) {
 	if r.docData == nil {
 		r.docData, err = r.load(r.rows, true)
@@ -326,24 +329,18 @@ func (r *openSegment) doc(i int) (doc, error) {
 	return readDoc(rows[i*docSize:]), nil
 }
 
-func (r *openSegment) lengths() (func(i int) uint32, error) {
-	rows, err := r.docRows()
-	if err != nil {
-		return nil, err
-	}
-	return func(i int) uint32 { return uint24(rows[i*docSize+15:]) }, nil
-}
-
-func uint24(b []byte) uint32 { return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 }
+func rowStretch(b []byte) uint32 { return uint32(binary.LittleEndian.Uint16(b)) }
+func rowRole(b []byte) int       { return int(b[14] & 15) }
+func rowLength(b []byte) uint32  { return uint32(b[15]) | uint32(b[16])<<8 | uint32(b[17])<<16 }
 
 func readDoc(b []byte) doc {
 	return doc{
-		stretch: uint32(binary.LittleEndian.Uint16(b)),
+		stretch: rowStretch(b),
 		seq:     int64(binary.LittleEndian.Uint32(b[2:])) | int64(binary.LittleEndian.Uint16(b[6:]))<<32,
 		at:      int64(binary.LittleEndian.Uint32(b[8:])) | int64(int16(binary.LittleEndian.Uint16(b[12:])))<<32,
 		role:    b[14] & 15,
 		ref:     b[14]&16 != 0,
-		length:  uint24(b[15:]),
+		length:  rowLength(b),
 	}
 }
 

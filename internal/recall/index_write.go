@@ -139,12 +139,13 @@ func writeMemtable(f durable.File, m *memtable, mark [32]byte) (*segment, error)
 		w.term([]byte(term), int(p.df), p.data)
 	}
 	stretches, to := ordered(m.stretches)
-	rows := make([]byte, 0, len(m.docs)*docSize)
-	for _, d := range m.docs {
+	rows := make([]byte, 0, len(m.rows))
+	for i := range m.docs() {
+		d := readDoc(m.rows[i*docSize:])
 		d.stretch = to[d.stretch]
 		rows = appendDoc(rows, d)
 	}
-	s := &segment{docs: len(m.docs), tokens: m.tokens, text: m.text}
+	s := &segment{docs: m.docs(), tokens: m.tokens, text: m.text}
 	return s, w.finish(s, rows, stretches, nil, mark)
 }
 

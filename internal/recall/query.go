@@ -75,11 +75,12 @@ type Place struct {
 // A unit is a word, a phrase or a prefix of a query.
 type unit struct {
 	terms  []string
-	places []int32 // of the terms, relative to the first
-	prefix bool    // of the only term
-	phrase bool    // was in quotes
-	stem   string  // of the only term, where all forms of it count
-	common bool    // says little of what a text is about
+	places []int32  // of the terms, relative to the first
+	prefix bool     // of the only term
+	phrase bool     // was in quotes
+	stem   string   // of the only term, where all forms of it count
+	alias  []string // stems of what the record explains as the same
+	common bool     // says little of what a text is about
 	must   bool
 	not    bool
 }
@@ -112,7 +113,7 @@ func (q *Query) parse() ([]unit, error) {
 		if u.must || u.not {
 			bound++
 		}
-		u.common = !u.must && !u.not && !u.prefix && len(u.terms) == 1 && common[u.terms[0]]
+		u.common = !u.must && !u.not && !u.prefix && !slices.ContainsFunc(u.terms, func(t string) bool { return !common[t] })
 		if units = append(units, u); len(units) > maxUnits || bound > maxScored {
 			return nil, ErrBadQuery
 		}

@@ -38,13 +38,23 @@ type Hit struct {
 }
 
 // The parameters of BM25, and what is made of it: answers count more than what was asked, because a question is much
-// like another one that asks the same; words that say little count little beside others.
+// like another one that asks the same, and what was asked counts for its answers; words that say little count little
+// beside others; words that stand next to each other in the query and in a message count more, and so do messages of
+// a conversation that holds more of what was asked; and a message of a few words is no better for that than one of half
+// the usual length.
 const (
 	bm25K1       = 1.2
 	bm25B        = 0.75
 	answerWeight = 1.2
+	askedWeight  = 0.3
 	commonWeight = 0.1
+	nearWeight   = 0.6
+	aroundWeight = 0.3
+	shortLength  = 0.5 // of the average
 )
+
+// maxAside is how many messages before an answer are looked through for what was asked.
+const maxAside = 64
 
 const (
 	maxExpansions = 256 // terms of a prefix, in one segment
@@ -118,9 +128,8 @@ type source interface {
 	counts() (docs int, tokens int64)
 	find(term string) (entry, error)
 	list(e entry) (termList, error) // may read much; find does not
-	expand(prefix string, visit func(df int, load func() (termList, error)) bool) error
-	lengths() (func(i int) uint32, error)
-	doc(i int) (doc, error)
+	expand(prefix string, visit func(term []byte, df int, load func() (termList, error)) bool) error
+	docRows() ([]byte, error) // docSize bytes of each document
 	stretch(i uint32) (stretch, error)
 	of(conversation string) ([]uint32, error)
 }
@@ -210,20 +219,17 @@ func (f *finder) weigh(sources []source) (int, error) {
 		docs, tokens = docs+n, tokens+t
 	}
 	f.average = max(1, float64(tokens)/float64(max(1, docs)))
+	if k, err := f.aliases(sources); err != nil {
+		return k, err
+	}
 	f.weights = make([][]float64, len(f.units))
 	for i := range f.units {
 		u := &f.units[i]
 		f.weights[i] = make([]float64, len(u.terms))
 		for j, term := range u.terms {
-			df := 0
-			for k, s := range sources {
-				err := f.each(s, u, term, func(n int, _ func() (termList, error)) error {
-					df += n
-					return nil
-				})
-				if err != nil {
-					return k, err
-				}
+			df, k, err := f.frequency(sources, u, term)
+			if err != nil {
+				return k, err
 			}
 			n := float64(min(df, docs))
 			f.weights[i][j] = math.Log(1 + (float64(docs)-n+0.5)/(n+0.5))
@@ -294,7 +300,7 @@ func (f *finder) each(s source, u *unit, term string, visit func(df int, load fu
 	if u.prefix {
 		n := 0
 		var bad error
-		err := s.expand(term, func(df int, load func() (termList, error)) bool {
+		err := s.expand(term, func(_ []byte, df int, load func() (termList, error)) bool {
 			if n++; n > maxExpansions && !u.not && !u.must {
 				return false
 			}
@@ -306,11 +312,7 @@ func (f *finder) each(s source, u *unit, term string, visit func(df int, load fu
 		})
 		return cmp.Or(err, bad)
 	}
-	terms := []string{term}
-	if u.stem != "" {
-		terms = []string{u.stem, stemMark + u.stem}
-	}
-	for _, t := range terms {
+	for _, t := range u.forms(term) {
 		e, err := s.find(t)
 		if err == nil && e.df > 0 {
 			err = visit(e.df, func() (termList, error) { return s.list(e) })
@@ -332,21 +334,23 @@ func (f *finder) choose(s source, within []uint32, must uint8) error {
 			continue
 		}
 		full := !filtered && !newest && f.after == nil && len(f.best.list) >= f.max
-		if full && score*answerWeight < f.best.list[0].score {
+		if full && (score+askedWeight*room.best)*answerWeight < f.best.list[0].score {
 			f.total++
 			continue
 		}
-		d, err := s.doc(i)
-		if err != nil {
-			return err
-		}
+		d := readDoc(room.rows[i*docSize:])
 		if filtered && !f.passes(d, within) {
 			continue
 		}
 		f.total++
+		held := room.held[i]
 		if int(d.role) == roleNumber(history.Assistant) {
+			if asked := room.asking(i, d.stretch); asked >= 0 && !room.out[asked] && room.hits[asked] == must {
+				score, held = score+askedWeight*room.score[asked], max(held, room.held[asked])
+			}
 			score *= answerWeight
 		}
+		score *= 1 - aroundWeight + aroundWeight*min(1, float64(room.known[d.stretch])/f.asked)
 		if full && score < f.best.list[0].score {
 			continue
 		}
@@ -354,7 +358,7 @@ func (f *finder) choose(s source, within []uint32, must uint8) error {
 		if err != nil {
 			return err
 		}
-		f.offer(candidate{rank{score, d.at, e.name, d.seq}, e.epoch, room.held[i], d.role, d.ref}, newest)
+		f.offer(candidate{rank{score, d.at, e.name, d.seq}, e.epoch, held, d.role, d.ref}, newest)
 	}
 	return nil
 }

@@ -1,10 +1,14 @@
 package recall
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math"
+	"math/bits"
 	"slices"
 	"sync"
+
+	"historyd/internal/history"
 )
 
 // scores are what is known of the documents of one source while it is searched.
@@ -13,16 +17,49 @@ type scores struct {
 	held  []float32 // of the weight of what was asked
 	hits  []uint8   // units that had to be there and were, in their order
 	out   []bool
-	times []uint16 // that any of several terms was met
+	norm  []float32 // what the length of a document makes of how often a word is in it
+	last  []uint16  // the newest step that met a document
+	at    []uint64  // where: bit n stands for the positions n, n+64, …
+	best  float64   // of score
+
+	known []float32 // by stretch, of the weight of what was asked: what is anywhere in it
+	seen  []uint16  // by stretch, the newest step that met it
+	rows  []byte
+
+	times []uint16 // that any of several terms was met, 0 but for the documents in met
+	marks []uint64 // where
+	met   []int32
 }
 
 var scoreRooms = sync.Pool{New: func() any { return &scores{} }}
 
+// zeroed returns n zeros, in s if there is room.
+func zeroed[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	s = s[:n]
+	clear(s)
+	return s
+}
+
 func (r *scores) reset(n int) {
-	r.score = append(r.score[:0], make([]float64, n)...)
-	r.held = append(r.held[:0], make([]float32, n)...)
-	r.hits = append(r.hits[:0], make([]uint8, n)...)
-	r.out = append(r.out[:0], make([]bool, n)...)
+	r.score, r.held, r.hits, r.out = zeroed(r.score, n), zeroed(r.held, n), zeroed(r.hits, n), zeroed(r.out, n)
+	r.norm, r.last, r.at = zeroed(r.norm, n), zeroed(r.last, n), zeroed(r.at, n)
+	r.times, r.marks, r.met = zeroed(r.times, n), zeroed(r.marks, n), r.met[:0]
+	r.known, r.seen, r.best = r.known[:0], r.seen[:0], 0
+}
+
+// measure sets what the lengths of documents make, and has room for their stretches.
+func (r *scores) measure(rows []byte, average float64) {
+	r.rows = rows
+	stretches := 0
+	for d := range r.norm {
+		row := rows[d*docSize:]
+		r.norm[d] = float32(bm25K1 * (1 - bm25B + bm25B*max(shortLength, float64(rowLength(row))/average)))
+		stretches = max(stretches, int(rowStretch(row))+1)
+	}
+	r.known, r.seen = zeroed(r.known, stretches), zeroed(r.seen, stretches)
 }
 
 // score ranks the documents of all sources.
@@ -47,15 +84,16 @@ func (f *finder) source(s source) error {
 	if n == 0 {
 		return nil
 	}
-	length, err := s.lengths()
+	rows, err := s.docRows()
 	if err != nil {
 		return err
 	}
 	f.room.reset(n)
-	must := uint8(0)
+	f.room.measure(rows, f.average)
+	must, st := uint8(0), step{}
 	for i := range f.units {
 		u := &f.units[i]
-		if err := f.unit(s, u, f.weights[i], length, must); err != nil {
+		if err := f.unit(s, u, f.weights[i], must, &st); err != nil {
 			return err
 		}
 		if u.must {
@@ -65,31 +103,40 @@ func (f *finder) source(s source) error {
 	return f.choose(s, within, must)
 }
 
+// A step is one term of a query that counts, in their order.
+type step struct {
+	number uint16  // from 1
+	weight float64 // of this one
+	before float64 // of the one before, if that is near it in the query
+}
+
+// next goes on to the next term.
+func (st *step) next(weight float64) {
+	st.number++
+	st.weight, st.before = weight, st.weight
+}
+
 // unit adds what one unit says of the documents of a source; must is how many units before it had to be there.
-func (f *finder) unit(s source, u *unit, weights []float64, length func(int) uint32, must uint8) error {
+func (f *finder) unit(s source, u *unit, weights []float64, must uint8, st *step) error {
 	room := f.room
-	norm := func(d int, times float64) float64 {
-		return times * (bm25K1 + 1) / (times + bm25K1*(1-bm25B+bm25B*float64(length(d))/f.average))
-	}
 	if len(u.terms) > 1 && (u.must || u.not) {
 		sum := 0.0
 		for _, w := range weights {
 			sum += w
 		}
-		return f.phrase(s, u, func(d, times int) { room.note(u, d, must, sum, norm(d, float64(times))) })
+		st.number, st.weight = st.number+2, 0 // It is near nothing.
+		return f.phrase(s, u, func(d, times int) { room.note(u, d, must, sum, times, &step{number: st.number}, 0) })
 	}
 	for i, term := range u.terms {
-		var bad error
-		if u.prefix || u.stem != "" {
-			bad = f.united(s, u, term, func(d, times int) { room.note(u, d, must, weights[i], norm(d, float64(times))) })
+		at := st
+		if u.not || u.common {
+			at = &step{}
 		} else {
-			var l termList
-			if l, bad = listOf(s, term); bad == nil {
-				bad = eachDoc(l.data, len(room.score), func(d, times int) { room.note(u, d, must, weights[i], norm(d, float64(times))) })
-			}
+			st.next(weights[i])
 		}
-		if bad != nil {
-			return bad
+		err := f.united(s, u, term, func(d, times int, where uint64) { room.note(u, d, must, weights[i], times, at, where) })
+		if err != nil {
+			return err
 		}
 		if err := f.ctx.Err(); err != nil {
 			return err
@@ -99,7 +146,7 @@ func (f *finder) unit(s source, u *unit, weights []float64, length func(int) uin
 }
 
 // note adds what a part of a unit, of that weight, says of a document.
-func (r *scores) note(u *unit, d int, must uint8, weight, times float64) {
+func (r *scores) note(u *unit, d int, must uint8, weight float64, times int, st *step, where uint64) {
 	switch {
 	case u.not:
 		r.out[d] = true
@@ -110,37 +157,78 @@ func (r *scores) note(u *unit, d int, must uint8, weight, times float64) {
 	default:
 		return
 	}
-	r.score[d] += weight * times
+	n := float64(times)
+	score := r.score[d] + weight*n*(bm25K1+1)/(n+float64(r.norm[d]))
 	r.held[d] += float32(weight)
+	if st.number > 0 {
+		if before := r.at[d]; r.last[d]+1 == st.number && (bits.RotateLeft64(before, 1)|bits.RotateLeft64(before, 2))&where != 0 {
+			score += nearWeight * (st.before + weight) / 2
+		}
+		r.last[d], r.at[d] = st.number, where
+		if in := rowStretch(r.rows[d*docSize:]); r.seen[in] != st.number {
+			r.seen[in] = st.number
+			r.known[in] += float32(weight)
+		}
+	}
+	r.score[d] = score
+	r.best = max(r.best, score)
 }
 
-// united visits the documents with any of the terms that a unit stands for, as if they were one.
-func (f *finder) united(s source, u *unit, term string, visit func(d, times int)) error {
+// asking returns the message that another one of its stretch answers, or -1: the last of the user before it.
+func (r *scores) asking(i int, in uint32) int {
+	for k := i - 1; k >= max(0, i-maxAside); k-- {
+		if row := r.rows[k*docSize:]; rowStretch(row) == in && rowRole(row) == roleNumber(history.User) {
+			return k
+		}
+	}
+	return -1
+}
+
+// united visits the documents with any of the terms that a unit's term stands for, as if they were one.
+func (f *finder) united(s source, u *unit, term string, visit func(d, times int, where uint64)) error {
 	room := f.room
-	room.times = append(room.times[:0], make([]uint16, len(room.score))...)
+	var lists []termList
 	err := f.each(s, u, term, func(_ int, load func() (termList, error)) error {
 		l, err := load()
-		if err != nil {
-			return err
+		if len(lists) > 0 || u.prefix {
+			return cmp.Or(err, room.collect(l))
 		}
-		return eachDoc(l.data, len(room.times), func(d, times int) {
-			room.times[d] = uint16(min(int(room.times[d])+times, math.MaxUint16))
-		})
+		lists = append(lists, l)
+		return err
 	})
-	if err != nil {
+	if err != nil || len(lists) == 0 && len(room.met) == 0 {
 		return err
 	}
-	for d, times := range room.times {
-		if times > 0 {
-			visit(d, int(times))
+	if len(room.met) == 0 {
+		return eachDoc(lists[0].data, len(room.score), visit)
+	}
+	for _, l := range lists {
+		if err := room.collect(l); err != nil {
+			return err
 		}
 	}
+	for _, d := range room.met {
+		visit(int(d), int(room.times[d]), room.marks[d])
+		room.times[d], room.marks[d] = 0, 0
+	}
+	room.met = room.met[:0]
 	return nil
 }
 
-// eachDoc visits the documents of a list, all of them below n. A list is, for each document, how far it is from the one
-// before, and then its places, of which the lowest bit says that another follows.
-func eachDoc(data []byte, n int, visit func(d, times int)) error {
+// collect adds a list to what was met.
+func (r *scores) collect(l termList) error {
+	return eachDoc(l.data, len(r.times), func(d, times int, where uint64) {
+		if r.times[d] == 0 {
+			r.met = append(r.met, int32(d))
+		}
+		r.times[d] = uint16(min(int(r.times[d])+times, math.MaxUint16))
+		r.marks[d] |= where
+	})
+}
+
+// eachDoc visits the documents of a list, all of them below n, with how often and where the term is in them. A list is, for
+// each document, how far it is from the one before, and then its places, of which the lowest bit says that another follows.
+func eachDoc(data []byte, n int, visit func(d, times int, where uint64)) error {
 	d := -1
 	for i := 0; i < len(data); {
 		if c := data[i]; c < 0x80 { // most are near
@@ -155,20 +243,24 @@ func eachDoc(data []byte, n int, visit func(d, times int)) error {
 		if d < 0 || d >= n {
 			return errTorn
 		}
-		times := 0
-		for more := true; more; times++ {
+		times, position, where := 0, uint64(0), uint64(0)
+		for more := uint64(1); more != 0; times++ {
 			if i == len(data) {
 				return errTorn
 			}
-			more = data[i]&1 != 0
-			for data[i] >= 0x80 {
-				if i++; i == len(data) {
+			v := uint64(data[i])
+			if i++; v >= 0x80 {
+				var size int
+				if v, size = binary.Uvarint(data[i-1:]); size <= 0 {
 					return errTorn
 				}
+				i += size - 1
 			}
-			i++
+			more = v & 1
+			position += v >> 1
+			where |= 1 << (position & 63)
 		}
-		visit(d, times)
+		visit(d, times, where)
 	}
 	return nil
 }

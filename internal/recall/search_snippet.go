@@ -29,6 +29,9 @@ func (f *finder) marker() *marker {
 			m.prefixes = append(m.prefixes, u.terms...)
 		case u.stem != "":
 			m.stems[u.stem] = true
+			for _, other := range u.alias {
+				m.stems[other] = true
+			}
 		default:
 			for _, t := range u.terms {
 				m.words[t] = true

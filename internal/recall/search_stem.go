@@ -8,6 +8,12 @@ const stemMark = "\x01"
 // stem is what the forms of an English word have in common, roughly, and the word itself where it has no ending. It
 // need not be a word. For other languages it does little: only plain ASCII letters count.
 func stem(word []byte) []byte {
+	if n := len(word) - 2; n > 0 && word[n-1] >= '0' && word[n-1] <= '9' {
+		switch string(word[n:]) {
+		case "st", "nd", "rd", "th":
+			return word[:n]
+		}
+	}
 	if len(word) < 4 {
 		return word
 	}
@@ -52,11 +58,11 @@ func ending(s []byte, text string, left int) []byte {
 // common are English words that say nothing of what a text is about, though some are rare in it.
 var common = func() map[string]bool {
 	m := map[string]bool{}
-	for w := range strings.FieldsSeq(`a about after again all also am an and any are as at be been before being but by can could did do
-		does doing don for from get got had has have having he her here him his how i if in into is it its just ll may me might
-		my no nor not of off on or our out over own please re she should since so some such t than that the their them then
-		there these they this those to too up us ve very was we were what when where which while who whom whose why will
-		with would you your`) {
+	for w := range strings.FieldsSeq(`a about after again all also am an and any are aren as at be been before being but by can could couldn
+		did didn do does doesn doing don for from get got had hadn has hasn have haven having he her here him his how i if in into
+		is isn it its just ll may me might mustn my no nor not of off on or our out over own please re she should shouldn since so
+		some such t than that the their them then there these they this those to too up us ve very was wasn we were weren what
+		when where which while who whom whose why will with would wouldn you your`) {
 		m[w] = true
 	}
 	return m

@@ -1,0 +1,155 @@
+package recall
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// A record explains abbreviations where they are first used, as in "Houston (IAH)". Such a pair is indexed both ways,
+// so that a question with one of the two finds messages with the other.
+const (
+	aliasMark    = "\x02" // begins "mark, stem, mark, the other" and, for all such terms of a stem, "mark, stem". No token begins so.
+	maxAliases   = 4      // of one word
+	leastAliases = 2      // messages that have to explain it: once may be a slip
+	minAbbr      = 2      // letters
+	maxAbbr      = 6
+	aliasReach   = 64 // bytes before an abbreviation in which its name stands
+)
+
+// eachAlias visits the abbreviations that a text explains, each with the last word of its name.
+func eachAlias(text string, visit func(name, abbr string)) {
+	for i := 0; ; {
+		at := strings.IndexByte(text[i:], '(')
+		if at < 0 {
+			return
+		}
+		i += at + 1
+		n := 0
+		for i+n < len(text) && 'A' <= text[i+n] && text[i+n] <= 'Z' {
+			n++
+		}
+		if n < minAbbr || n > maxAbbr || i+n == len(text) || text[i+n] != ')' {
+			continue
+		}
+		abbr := text[i : i+n]
+		if name := nameBefore(text[:i-1], abbr); name != "" {
+			visit(name, strings.ToLower(abbr))
+		}
+	}
+}
+
+// nameBefore returns the last word before an abbreviation, as a term, if it is a name that the abbreviation stands for. Initials
+// stand for more than the last word.
+func nameBefore(text, abbr string) string {
+	text = text[strings.LastIndexByte(text, '\n')+1:]
+	for cut := len(text) - aliasReach; cut > 0; cut++ {
+		if utf8.RuneStart(text[cut]) {
+			text = text[cut:]
+			break
+		}
+	}
+	var last string
+	var initials []rune
+	eachToken(text, true, func(term []byte, from, _ int) {
+		r, _ := utf8.DecodeRuneInString(text[from:])
+		initials = append(initials, r)
+		last = string(term)
+	})
+	if len(initials) == 0 || !unicode.IsUpper(initials[len(initials)-1]) || len(last) < minAbbr || common[last] {
+		return ""
+	}
+	if n := len(abbr); len(initials) >= n && string(initials[len(initials)-n:]) == abbr {
+		return ""
+	}
+	return last
+}
+
+// alias notes that a document explains an abbreviation.
+func (m *memtable) alias(d int32, name, abbr string) {
+	if common[abbr] {
+		return
+	}
+	name, abbr = string(stem([]byte(name))), string(stem([]byte(abbr)))
+	for _, term := range []string{aliasMark + name, aliasMark + name + aliasMark + abbr, aliasMark + abbr, aliasMark + abbr + aliasMark + name} {
+		if p := m.terms[term]; p == nil || p.last != d {
+			m.post([]byte(term), d, 0)
+		}
+	}
+}
+
+// aliases lets what the record explains as the same count for a word that is asked for, unless it is asked for, too. It
+// returns the number of the source that an error is of.
+func (f *finder) aliases(sources []source) (int, error) {
+	said := map[string]bool{}
+	for i := range f.units {
+		said[f.units[i].stem] = true
+	}
+	for i := range f.units {
+		u := &f.units[i]
+		if u.stem == "" || u.must || u.common {
+			continue
+		}
+		prefix := aliasMark + u.stem + aliasMark
+		times := map[string]int{}
+		for k, s := range sources {
+			any, err := s.find(aliasMark + u.stem)
+			if err == nil && any.df > 0 {
+				err = s.expand(prefix, func(term []byte, df int, _ func() (termList, error)) bool {
+					times[string(term[len(prefix):])] += df
+					return true
+				})
+			}
+			if err != nil {
+				return k, err
+			}
+		}
+		for term, n := range times {
+			if n >= leastAliases && !said[term] {
+				u.alias = append(u.alias, term)
+			}
+		}
+		slices.SortFunc(u.alias, func(a, b string) int {
+			return cmp.Or(cmp.Compare(times[b], times[a]), strings.Compare(a, b))
+		})
+		u.alias = u.alias[:min(len(u.alias), maxAliases)]
+	}
+	return 0, nil
+}
+
+// forms are the terms that a unit's term stands for, if it is no prefix.
+func (u *unit) forms(term string) []string {
+	if u.stem == "" {
+		return []string{term}
+	}
+	all := []string{u.stem, stemMark + u.stem}
+	for _, other := range u.alias {
+		all = append(all, other, stemMark+other)
+	}
+	return all
+}
+
+// frequency is in how many documents a unit's term is. What is explained as the same mostly stands beside it, and counts no more than
+// once. It returns the number of the source that an error is of, too.
+func (f *finder) frequency(sources []source, u *unit, term string) (df, of int, err error) {
+	alone := *u
+	alone.alias = nil
+	for i := range 1 + len(u.alias) {
+		if i > 0 {
+			alone = unit{stem: u.alias[i-1]}
+		}
+		sum := 0
+		for k, s := range sources {
+			if err := f.each(s, &alone, term, func(n int, _ func() (termList, error)) error {
+				sum += n
+				return nil
+			}); err != nil {
+				return 0, k, err
+			}
+		}
+		df = max(df, sum)
+	}
+	return df, 0, nil
+}
