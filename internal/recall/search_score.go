@@ -275,41 +275,63 @@ func listOf(s source, term string) (termList, error) {
 
 // phrase visits the documents in which the terms of a unit stand as in the query.
 func (f *finder) phrase(s source, u *unit, visit func(d, times int)) error {
-	var starts map[int][]int32 // where the phrase may begin, by document
+	var was, is starts
 	for i, term := range u.terms {
 		l, err := listOf(s, term)
 		if err != nil {
 			return err
 		}
-		next := map[int][]int32{}
-		err = eachPlace(l.data, len(f.room.score), func(d int) bool { return i == 0 || starts[d] != nil }, func(d int, at []int32) {
-			var kept []int32
+		is.docs, is.ends, is.at = is.docs[:0], is.ends[:0], is.at[:0]
+		k := 0
+		want := func(d int) bool {
+			for k < len(was.docs) && int(was.docs[k]) < d {
+				k++
+			}
+			return i == 0 || k < len(was.docs) && int(was.docs[k]) == d
+		}
+		err = eachPlace(l.data, len(f.room.score), want, func(d int, at []int32) {
+			before := len(is.at)
 			for _, p := range at {
 				begin := p - u.places[i]
-				if i == 0 {
-					kept = append(kept, begin)
-				} else if _, ok := slices.BinarySearch(starts[d], begin); ok {
-					kept = append(kept, begin)
+				if i > 0 && !was.has(k, begin) {
+					continue
 				}
+				is.at = append(is.at, begin)
 			}
-			if len(kept) > 0 {
-				next[d] = kept
+			if len(is.at) > before {
+				is.docs, is.ends = append(is.docs, int32(d)), append(is.ends, int32(len(is.at)))
 			}
 		})
 		if err != nil {
 			return err
 		}
-		if starts = next; len(starts) == 0 {
+		if was, is = is, was; len(was.docs) == 0 {
 			return nil
 		}
 		if err := f.ctx.Err(); err != nil {
 			return err
 		}
 	}
-	for d, at := range starts {
-		visit(d, len(at))
+	for k, d := range was.docs {
+		visit(int(d), len(was.of(k)))
 	}
 	return nil
+}
+
+// starts are where a phrase may begin: documents in ascending order, and of each where its places end in at.
+type starts struct{ docs, ends, at []int32 }
+
+// of are the places of the document number k.
+func (s *starts) of(k int) []int32 {
+	if k == 0 {
+		return s.at[:s.ends[0]]
+	}
+	return s.at[s.ends[k-1]:s.ends[k]]
+}
+
+func (s *starts) has(k int, begin int32) bool {
+	_, ok := slices.BinarySearch(s.of(k), begin)
+	return ok
 }
 
 // eachPlace visits the documents of a list that are wanted, with the positions in each.
