@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -23,20 +25,34 @@ func newRecord(t *testing.T) *record {
 		"recall": map[string]any{"local": false}, "compaction": map[string]any{"keep_verbatim_turns": 1000},
 	})
 	r := &record{driver: newDriver(t, s, 1)}
-	s.begin()
+	r.write()
+	return r
+}
+
+// write makes the record, anew if there is one.
+func (r *record) write() {
+	r.t.Helper()
+	r.s.begin()
+	r.clear(r.shared[0])
+	r.lines = nil
 	for _, n := range []int{1, 3, 2} {
 		b := r.next(n)
 		r.append(r.shared[0], b, true)
 		r.lines = append(r.lines, b)
 	}
-	s.stop()
-	r.name = s.segmentOf("operator")
+	r.s.stop()
+	r.name = r.s.segmentOf("operator")
 	whole, err := os.ReadFile(r.name)
 	if err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	r.whole = whole
-	return r
+}
+
+// split is the lines of the record, each with its newline.
+func (r *record) split() [][]byte {
+	lines := bytes.SplitAfter(r.whole, []byte("\n"))
+	return lines[:len(lines)-1]
 }
 
 // spoil writes the segment, and returns what is served of it then: names of batches, each of which is as it was sent, and
@@ -78,8 +94,22 @@ func (r *record) repair() {
 			}
 		}
 	}
+	if err := os.MkdirAll(filepath.Dir(r.name), 0o700); err != nil {
+		r.t.Fatal(err)
+	}
 	if err := os.WriteFile(r.name, r.whole, 0o600); err != nil {
 		r.t.Fatal(err)
+	}
+}
+
+// wipe clears the record: nothing of it is in any file then, what was put aside of a torn line neither.
+func (r *record) wipe() {
+	r.t.Helper()
+	r.s.do(204, "DELETE", "/v1/conversations/c0", nil)
+	for name, data := range filesOf(r.t, r.s.dir) {
+		if word := named.Find(data); word != nil {
+			r.fatalf("%s is in %s after a clear", word, name)
+		}
 	}
 }
 
@@ -140,9 +170,38 @@ func TestATornTailIsRecovered(t *testing.T) {
 			if how != "garbage" && (err != nil || len(all) != 6) {
 				r.fatalf("%d messages after it was sent again, %v", len(all), err)
 			}
+			r.wipe()
 			r.repair()
 			runs++
 		}
 	}
 	t.Logf("%d torn tails", runs)
+}
+
+// TestALineOutOfPlaceIsTold takes whole lines out of a record, repeats them, has them change places, and puts those of an
+// earlier record in their place. Each is right by itself, so only their chain tells.
+func TestALineOutOfPlaceIsTold(t *testing.T) {
+	t.Parallel()
+	r := newRecord(t)
+	earlier := r.split()
+	r.write()
+	lines := r.split()
+	var spoilt [][]byte
+	for i := 1; i < len(lines); i++ {
+		if i < len(lines)-1 { // that the end is missing nobody can know
+			spoilt = append(spoilt, bytes.Join(slices.Concat(lines[:i], lines[i+1:]), nil),
+				bytes.Join(slices.Concat(lines[:i], [][]byte{lines[i+1], lines[i]}, lines[i+2:]), nil))
+		}
+		spoilt = append(spoilt, bytes.Join(slices.Concat(lines[:i+1], lines[i:]), nil),
+			bytes.Join(slices.Concat(lines[:i], [][]byte{earlier[i]}, lines[i+1:]), nil))
+	}
+	for i, content := range spoilt {
+		r.what = fmt.Sprintf("case %d of %d lines", i, len(lines))
+		served, told, status := r.spoil(content)
+		if found := r.s.check(); len(found) == 0 || !told || status != 200 {
+			r.fatalf("silent: told %t, status %d, served are %v, check finds %v", told, status, served, found)
+		}
+		r.repair()
+	}
+	t.Logf("%d cases", len(spoilt))
 }
