@@ -315,14 +315,18 @@ func (d *driver) verify() {
 	for _, c := range d.all() {
 		all, err := d.messages(c.name)
 		var found []placed
+		var gone []string
 		if err == nil {
 			found, err = gather(all)
 		}
 		if err == nil {
-			err = c.settle(found, d.cleared)
+			gone, err = c.settle(found, d.cleared)
 		}
 		if err != nil {
 			d.fatalf("conversation %s: %v", c.name, err)
+		}
+		for _, name := range gone {
+			d.cleared[name] = true
 		}
 		if rep := d.s.try("GET", "/v1/conversations/"+c.name+"/replay?mode=full&format=openai", nil); rep.status != http.StatusOK {
 			d.fatalf("replay of %s: %d %.300s", c.name, rep.status, rep.body)

@@ -133,20 +133,28 @@ func (c *conversation) becomes(answered bool, change func(*content) *content) {
 	}
 }
 
-// settle holds what is found to what is possible, and keeps what is.
-func (c *conversation) settle(found []placed, cleared map[string]bool) error {
+// settle holds what is found to what is possible, and keeps what is. What was acknowledged and is no more, because a clear or
+// an import without an answer was done after all, is gone for good.
+func (c *conversation) settle(found []placed, cleared map[string]bool) (gone []string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var reasons []string
 	for _, m := range c.may {
 		settled, err := m.match(found, cleared)
 		if err == nil {
+			for _, other := range c.may {
+				for name := range other.there {
+					if _, ok := settled.there[name]; !ok {
+						gone = append(gone, name)
+					}
+				}
+			}
 			c.may = []*content{settled}
-			return nil
+			return gone, nil
 		}
 		reasons = append(reasons, err.Error())
 	}
-	return fmt.Errorf("%s: %s; found %v", c.name, strings.Join(slices.Compact(reasons), ", or "), found)
+	return nil, fmt.Errorf("%s: %s; found %v", c.name, strings.Join(slices.Compact(reasons), ", or "), found)
 }
 
 // doubted lists the batches that got no answer.
