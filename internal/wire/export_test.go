@@ -39,6 +39,17 @@ func TestWhatIsExportedCanBeImportedWhereverItCameFrom(t *testing.T) {
 	}
 }
 
+// A member that is unknown in one format may be known in another, and of another kind.
+func TestUnknownMembersOfOneFormatDoNotSpoilAnother(t *testing.T) {
+	members := `"id":{"a":1},"status":[2],"phase":3,"name":4,"refusal":[5],"audio":6,"annotations":7,"model":8,"more":9`
+	for f, list := range map[Format]string{
+		Gemini:    `[{"role":"user","parts":[{"text":"x"}],` + members + `},{"role":"model","parts":[{"text":"y"}],` + members + `}]`,
+		Anthropic: `[{"role":"user","content":"x",` + members + `},{"role":"assistant","content":"y",` + strings.Replace(members, `"model":8`, `"model":"m"`, 1) + `}]`,
+	} {
+		t.Run(string(f), func(t *testing.T) { importable(t, decodeAppend(t, f, list)) })
+	}
+}
+
 // natively draws a block of a message of that role, or of a result.
 func natively(t *rapid.T, role string, opaque []any, extras []any) map[string]any {
 	kinds := map[string][]string{

@@ -60,7 +60,10 @@ func isItem(b *history.Block) bool {
 // but for those named and those that are already there.
 func (o *object) itemExtras(raw jsontext.Value, rest strictjson.Value, but ...string) {
 	o.extras(raw, but...)
-	o.filtered(rest.Raw, func(name string, _ strictjson.Value) bool {
+	o.filtered(rest.Raw, func(name string, v strictjson.Value) bool {
+		if (name == "id" || name == "status") && v.Kind() != '"' && !v.IsNull() {
+			return false // in another format it may mean something else
+		}
 		return !clash(name, but) && memberNamed(raw, name).Raw == nil && name != "type" && name != "role"
 	})
 }
