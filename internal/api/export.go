@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"historyd/internal/history"
 	"historyd/internal/pipeline"
@@ -28,6 +29,10 @@ func (s *server) export(x *exchange, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := take(r, x.visitor.exports, patience-time.Since(x.start)); err != nil {
+		return err
+	}
+	defer func() { <-x.visitor.exports }()
 	err = s.writeExport(x, r, c, format)
 	if errors.Is(err, history.ErrGone) && x.status == 0 {
 		err = s.writeExport(x, r, c, format)

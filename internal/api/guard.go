@@ -166,10 +166,14 @@ type visitor struct {
 	places  chan struct{} // one for each request that is being served
 	waiting atomic.Int64  // requests that wait for one, or for their turn
 	imports chan struct{} // likewise for imports, whose bodies are large
+	exports chan struct{} // likewise for exports, which nobody may be reading
 }
 
 // importsAtOnce is how many imports of one caller are in memory.
 const importsAtOnce = 4
+
+// exportsAtOnce is how many exports of one caller go on: each takes a processor while it goes, and memory until it is read.
+const exportsAtOnce = 16
 
 func (s *server) visit(c identity.Caller) *visitor {
 	if v, ok := s.visitors.Load(c); ok {
@@ -179,6 +183,7 @@ func (s *server) visit(c identity.Caller) *visitor {
 		scope:   c.Scope(),
 		places:  make(chan struct{}, s.limits.PerCallerConcurrency),
 		imports: make(chan struct{}, importsAtOnce),
+		exports: make(chan struct{}, exportsAtOnce),
 	}
 	if perSecond := s.limits.PerCallerRate; perSecond > 0 {
 		v.limiter = rate.NewLimiter(rate.Limit(perSecond), int(max(1, math.Ceil(perSecond))))

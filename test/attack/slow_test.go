@@ -1,0 +1,220 @@
+package attack
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// A dawdler is a way to hold a connection: what it sends at once, and what it sends a byte a second.
+type dawdler struct {
+	name       string
+	text, drip string
+	limit      time.Duration // that the documents give such a connection
+}
+
+// unread is an answer that nobody reads. Its end can't be seen by who doesn't read.
+const unread = "an answer that nobody reads"
+
+// dawdlers are those of strangers, and of a caller.
+func (d *target) dawdlers() []dawdler {
+	stranger := "Host: " + d.addr + "\r\n"
+	known := stranger + "Authorization: Bearer " + d.mallory.token + "\r\nContent-Type: application/json\r\n"
+	return []dawdler{
+		{"says nothing", "", "", 5 * time.Second},
+		{"a header a byte a second", "GET /v1/whoami HTTP/1.1\r\n" + stranger + "X-A: ", "x", 5 * time.Second},
+		{"a header a byte a second, by a caller", "GET /v1/whoami HTTP/1.1\r\n" + known + "X-A: ", "x", 5 * time.Second},
+		{"a body a byte a second, by a stranger", "POST /v1/history/turns HTTP/1.1\r\n" + stranger + "Content-Length: 100000\r\n\r\n", " ", 30 * time.Second},
+		{"a body a byte a second", "POST /v1/history/turns HTTP/1.1\r\n" + known + "Content-Length: 100000\r\n\r\n", " ", 35 * time.Second},
+		{"an import a byte a second", "POST /v1/history/import HTTP/1.1\r\n" + known + "Transfer-Encoding: chunked\r\n\r\n", "1\r\n \r\n", 35 * time.Second},
+		{unread, "GET /v1/conversations/long/export HTTP/1.1\r\n" + known + "\r\n", "", 95 * time.Second},
+		{"a connection that is idle", "GET /healthz HTTP/1.1\r\n" + stranger + "\r\n", "", 60 * time.Second},
+	}
+}
+
+// dawdle holds a connection until it is closed or that is told to stop, and says which.
+func (d *target) dawdle(w dawdler, stop <-chan struct{}, opened func()) (closed bool) {
+	conn, err := net.Dial("tcp", d.addr)
+	if err != nil {
+		return true
+	}
+	defer conn.Close()
+	_ = conn.(*net.TCPConn).SetReadBuffer(4096)
+	_, _ = io.WriteString(conn, w.text)
+	opened()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return false
+		case <-tick.C:
+		}
+		if w.drip != "" {
+			if _, err := io.WriteString(conn, w.drip); err != nil {
+				return true
+			}
+		}
+		if !stays(conn, w) {
+			return true
+		}
+	}
+}
+
+// stays looks whether the daemon has closed a connection, and reads nothing that it need not.
+func stays(conn net.Conn, w dawdler) bool {
+	if w.name == unread {
+		return true
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond))
+	buf := make([]byte, 512)
+	for {
+		if _, err := conn.Read(buf); err != nil {
+			return errors.Is(err, os.ErrDeadlineExceeded)
+		}
+	}
+}
+
+// A crowd is many dawdlers, who come again when they are sent away.
+type crowd struct {
+	stop         chan struct{}
+	all          sync.WaitGroup
+	come, closed atomic.Int64
+}
+
+func (d *target) gather(n int) *crowd {
+	c := &crowd{stop: make(chan struct{})}
+	ways := d.dawdlers()
+	for i := range n {
+		c.all.Go(func() {
+			for d.dawdle(ways[i%len(ways)], c.stop, func() { c.come.Add(1) }) {
+				c.closed.Add(1)
+			}
+		})
+	}
+	return c
+}
+
+func (c *crowd) leave() {
+	close(c.stop)
+	c.all.Wait()
+}
+
+// TestSlowConnectionsAreClosedInTime has one of each. A short run has no time for those that may stay for long.
+func TestSlowConnectionsAreClosedInTime(t *testing.T) {
+	d := newTarget(t, nil)
+	for range 20 {
+		d.mallory.do(201, "POST", "/v1/conversations/long/turns", said(strings.Repeat("at length ", 10_000)))
+	}
+	var all sync.WaitGroup
+	for _, w := range d.dawdlers() {
+		if w.limit > 10*time.Second && !*long || w.name == unread {
+			continue
+		}
+		all.Go(func() {
+			stop, began := make(chan struct{}), time.Now()
+			timer := time.AfterFunc(w.limit+patience/2, func() { close(stop) })
+			defer timer.Stop()
+			if !d.dawdle(w, stop, func() {}) {
+				t.Errorf("%s: is served for more than %s", w.name, time.Since(began))
+			}
+			t.Logf("%s: closed after %s, of %s", w.name, time.Since(began).Round(time.Second), w.limit)
+		})
+	}
+	all.Wait()
+	d.stop()
+}
+
+// peak is the most memory that the daemon has had, in MiB.
+func (d *target) peak() int64 {
+	d.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.pid()))
+	if err != nil {
+		d.t.Skipf("SKIPPED: no /proc to read the memory of a process from: %v", err)
+	}
+	_, rest, _ := strings.Cut(string(status), "VmHWM:")
+	kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return kib >> 10
+}
+
+// work does what a good client does, and tells how long each request took. Each has to succeed.
+func (c caller) work(requests int) (took []time.Duration) {
+	c.d.t.Helper()
+	for i := range requests {
+		began := time.Now()
+		switch i % 4 {
+		case 0:
+			c.do(201, "POST", "/v1/conversations/work/turns", said("work"))
+		case 1:
+			c.do(200, "GET", "/v1/conversations/work/messages?limit=10&order=desc", nil)
+		case 2:
+			c.do(200, "GET", "/v1/conversations/work/replay", nil)
+		case 3:
+			c.do(200, "GET", "/v1/whoami", nil)
+		}
+		took = append(took, time.Since(began))
+	}
+	return took
+}
+
+func p99(took []time.Duration) time.Duration {
+	slices.Sort(took)
+	return took[len(took)*99/100]
+}
+
+func TestAThousandSlowConnectionsKeepNobodyFromWork(t *testing.T) {
+	d := newTarget(t, map[string]any{"log": map[string]any{"level": "warn", "format": "json"}})
+	for range 20 {
+		d.mallory.do(201, "POST", "/v1/conversations/long/turns", said(strings.Repeat("at length ", 10_000)))
+	}
+	rounds, requests := 1, 100
+	if *long {
+		rounds, requests = 3, 1000
+	}
+	var idle, crowded []time.Duration
+	for range rounds {
+		idle = append(idle, d.ann.work(requests)...)
+		c := d.gather(1000)
+		await(t, "a thousand connections are open", func() bool { return c.come.Load() >= 1000 })
+		await(t, "those who do not read, but for some, are refused", func() bool { return d.refusals("rate_limited") > 90 })
+		crowded = append(crowded, d.ann.work(requests)...)
+		await(t, "slow headers are sent away", func() bool { return c.closed.Load() > 100 })
+		if *long {
+			until := time.Now().Add(150 * time.Second)
+			for time.Now().Before(until) {
+				crowded = append(crowded, d.ann.work(requests/10)...)
+			}
+		}
+		c.leave()
+	}
+	ratio := float64(p99(crowded)) / float64(p99(idle))
+	t.Logf("p99 of a good client: %v alone, %v among a thousand slow ones, %.1f times; memory at most %d MiB", p99(idle), p99(crowded), ratio, d.peak())
+	if peak := d.peak(); peak > 128 {
+		t.Errorf("the daemon took %d MiB", peak)
+	}
+	d.ann.work(4)
+	d.stop()
+	d.check()
+}
+
+// await polls until something has come to pass.
+func await(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !done(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it does not come to pass that %s", what)
+		}
+	}
+}
