@@ -208,8 +208,10 @@ func (r *openSegment) find(term string) (entry, error) {
 	var found entry
 	c := scan{b: block}
 	for c.more() {
-		if e := c.entry(); string(e.term) == term {
-			found = e
+		if e := c.entry(); string(e.term) >= term { // They are in order.
+			if string(e.term) == term {
+				found = e
+			}
 			break
 		}
 	}
@@ -454,6 +456,11 @@ func (c *scan) err() error {
 }
 
 func (c *scan) uvarint() uint64 {
+	if len(c.b) > 0 && c.b[0] < 0x80 { // most are
+		v := c.b[0]
+		c.b = c.b[1:]
+		return uint64(v)
+	}
 	v, n := binary.Uvarint(c.b)
 	if n <= 0 {
 		c.bad, c.b = true, nil

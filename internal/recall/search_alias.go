@@ -11,7 +11,7 @@ import (
 // A record explains abbreviations where they are first used, as in "Houston (IAH)". Such a pair is indexed both ways,
 // so that a question with one of the two finds messages with the other.
 const (
-	aliasMark    = "\x02" // begins "mark, stem, mark, the other" and, for all such terms of a stem, "mark, stem". No token begins so.
+	aliasMark    = "\x02" // begins "mark, stem, mark, the other" and, for all such terms of a stem, "mark, stem", of all stems, the mark. No token begins so.
 	maxAliases   = 4      // of one word
 	leastAliases = 2      // messages that have to explain it: once may be a slip
 	minAbbr      = 2      // letters
@@ -73,7 +73,7 @@ func (m *memtable) alias(d int32, name, abbr string) {
 		return
 	}
 	name, abbr = string(stem([]byte(name))), string(stem([]byte(abbr)))
-	for _, term := range []string{aliasMark + name, aliasMark + name + aliasMark + abbr, aliasMark + abbr, aliasMark + abbr + aliasMark + name} {
+	for _, term := range []string{aliasMark, aliasMark + name, aliasMark + name + aliasMark + abbr, aliasMark + abbr, aliasMark + abbr + aliasMark + name} {
 		if p := m.terms[term]; p == nil || p.last != d {
 			m.post([]byte(term), d, 0)
 		}
@@ -83,6 +83,19 @@ func (m *memtable) alias(d int32, name, abbr string) {
 // aliases lets what the record explains as the same count for a word that is asked for, unless it is asked for, too. It
 // returns the number of the source that an error is of.
 func (f *finder) aliases(sources []source) (int, error) {
+	var explained []int // sources that hold any
+	for k, s := range sources {
+		any, err := s.find(aliasMark)
+		if err != nil {
+			return k, err
+		}
+		if any.df > 0 {
+			explained = append(explained, k)
+		}
+	}
+	if len(explained) == 0 {
+		return 0, nil
+	}
 	said := map[string]bool{}
 	for i := range f.units {
 		said[f.units[i].stem] = true
@@ -94,7 +107,8 @@ func (f *finder) aliases(sources []source) (int, error) {
 		}
 		prefix := aliasMark + u.stem + aliasMark
 		times := map[string]int{}
-		for k, s := range sources {
+		for _, k := range explained {
+			s := sources[k]
 			any, err := s.find(aliasMark + u.stem)
 			if err == nil && any.df > 0 {
 				err = s.expand(prefix, func(term []byte, df int, _ func() (termList, error)) bool {
