@@ -123,6 +123,7 @@ func (d *target) refusals(code string) float64 {
 }
 
 func TestAPageInABrowserSeesAndChangesNothing(t *testing.T) {
+	t.Parallel()
 	browser(t)
 	d := newTarget(t, nil)
 	d.mallory.do(201, "POST", "/v1/conversations/x/turns", said(secret))
@@ -145,6 +146,7 @@ func TestAPageInABrowserSeesAndChangesNothing(t *testing.T) {
 // are of one origin then. In place of a name server there is a door at the daemon's port of another loopback address, which
 // opens to the page first, and to the daemon from then on.
 func TestAPageWhoseNameIsReboundSeesAndChangesNothing(t *testing.T) {
+	t.Parallel()
 	browser(t)
 	d := newTarget(t, nil)
 	d.mallory.do(201, "POST", "/v1/conversations/x/turns", said(secret))
@@ -203,6 +205,7 @@ func pass(conn net.Conn, to string) {
 
 // A page that a naive server does not keep out proves that the others were kept out by the daemon, and not by the browser.
 func TestThePageSeesAndChangesANaiveServer(t *testing.T) {
+	t.Parallel()
 	browser(t)
 	var mu sync.Mutex
 	written := map[string]int{}

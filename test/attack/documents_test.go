@@ -136,6 +136,7 @@ func (s *assault) values(i int, p place) {
 }
 
 func TestHostileDocumentsAreRefusedOrKeptAsTheyAre(t *testing.T) {
+	t.Parallel()
 	d := newTarget(t, nil)
 	unharmed := d.bob.unharmed()
 	d.mallory.do(201, "POST", "/v1/conversations/x/turns", said("mine"))
@@ -214,6 +215,7 @@ func (d *target) mustBeStored(p place, v value, a answer) {
 
 // TestOddValuesSurviveExportAndImport takes what is odd to another conversation, as its owner would.
 func TestOddValuesSurviveExportAndImport(t *testing.T) {
+	t.Parallel()
 	d := newTarget(t, nil)
 	for _, p := range places() {
 		for _, v := range odd() {

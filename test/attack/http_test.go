@@ -128,6 +128,7 @@ func manners() []breach {
 }
 
 func TestBrokenHTTPIsRefusedAndHidesNoRequest(t *testing.T) {
+	t.Parallel()
 	d := newTarget(t, nil)
 	unharmed := d.bob.unharmed()
 	d.mallory.do(201, "POST", "/v1/conversations/x/turns", said("mine"))
@@ -203,6 +204,7 @@ func (d *target) paths() (list [][2]string) {
 
 // TestOnlyOurNamesAreServed has every route asked under names that a page could have been loaded from.
 func TestOnlyOurNamesAreServed(t *testing.T) {
+	t.Parallel()
 	d := newTarget(t, nil)
 	_, port, _ := strings.Cut(d.addr, ":")
 	for host, ours := range map[string]bool{
@@ -231,6 +233,7 @@ func TestOnlyOurNamesAreServed(t *testing.T) {
 
 // TestNamesNeverLeaveTheirPlace has names of conversations that are paths of something else.
 func TestNamesNeverLeaveTheirPlace(t *testing.T) {
+	t.Parallel()
 	d := newTarget(t, nil)
 	unharmed := d.bob.unharmed()
 	for _, name := range []string{

@@ -10,6 +10,7 @@ import (
 // TestNothingIsForWebPages goes through what a browser says of the page that asks. Sec-Fetch-Site is absent in programs
 // and old browsers; Origin in programs, and in what a page reads from its own server.
 func TestNothingIsForWebPages(t *testing.T) {
+	t.Parallel()
 	d := newTarget(t, nil)
 	unharmed := d.bob.unharmed()
 	_, port, _ := strings.Cut(d.addr, ":")

@@ -111,6 +111,7 @@ func (c *crowd) leave() {
 
 // TestSlowConnectionsAreClosedInTime has one of each. A short run has no time for those that may stay for long.
 func TestSlowConnectionsAreClosedInTime(t *testing.T) {
+	t.Parallel()
 	d := newTarget(t, nil)
 	for range 20 {
 		d.mallory.do(201, "POST", "/v1/conversations/long/turns", said(strings.Repeat("at length ", 10_000)))
