@@ -279,6 +279,32 @@ func TestMessagesOfTheLogAreThoseOfTheCode(t *testing.T) {
 	}
 }
 
+// TestEveryTestThatSecurityNamesIsThere holds the table of threats to the tests.
+func TestEveryTestThatSecurityNamesIsThere(t *testing.T) {
+	there := map[string]bool{}
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	err := filepath.WalkDir("..", func(name string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(name, "_test.go") {
+			for _, m := range declared.FindAllStringSubmatch(read(t, name), -1) {
+				there[m[1]] = true
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(read(t, "../SECURITY.md"), -1)
+	if len(named) < 40 {
+		t.Errorf("SECURITY.md names no more than %d tests", len(named))
+	}
+	for _, m := range named {
+		if !there[m[1]] {
+			t.Errorf("SECURITY.md names %s, which is not there", m[1])
+		}
+	}
+}
+
 // The example of a segment is one: lengths, checksums and the chain hold.
 func TestExampleOfASegmentIsSound(t *testing.T) {
 	_, rest, _ := strings.Cut(read(t, "FORMAT.md"), "```jsonl\n")
