@@ -109,7 +109,11 @@ func powerCuts(t *testing.T, cuts int, mkfs []string) {
 			cutPower(t, dir)
 			s.kill()
 		}
-		if err := unix.Unmount(dir, 0); err != nil {
+		err := unix.Unmount(dir, 0)
+		for end := time.Now().Add(patience); err == unix.EBUSY && time.Now().Before(end); err = unix.Unmount(dir, 0) {
+			time.Sleep(time.Millisecond) // a process that is being forked has our files open for a moment
+		}
+		if err != nil {
 			d.fatalf("unmount: %v", err)
 		}
 		mounted = false
