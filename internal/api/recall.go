@@ -145,6 +145,11 @@ func (s *server) replayWithRecall(x *exchange, r *http.Request, c pipeline.Conve
 	if found.Seq == 0 {
 		want.ahead = pipeline.Cost(found.Text)
 	}
+	give, err := x.takeReplay(r, patience) // whatever time the recall took
+	if err != nil {
+		return err
+	}
+	defer give()
 	ctx, cancel := context.WithTimeout(r.Context(), deadline)
 	defer cancel()
 	rep, err := s.replayNow(ctx, c, want)
@@ -156,5 +161,9 @@ func (s *server) replayWithRecall(x *exchange, r *http.Request, c pipeline.Conve
 		return fmt.Errorf("encode a recall: %T", err)
 	}
 	x.Header()["Etag"] = []string{rep.State.ETag()}
-	return x.send(http.StatusOK, jsonType, appendReplay(nil, c, want, rep))
+	body := appendReplay(nil, c, want, rep)
+	if len(body) <= light {
+		give()
+	}
+	return x.send(http.StatusOK, jsonType, body)
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"historyd/internal/history"
 	"historyd/internal/identity"
@@ -94,6 +95,13 @@ func (s *server) replay(x *exchange, r *http.Request, c pipeline.Conversation, w
 		x.Header()["Etag"] = []string{version}
 		return cached, x.send(http.StatusOK, jsonType, body)
 	}
+	give := func() {}
+	if now.Bytes > light {
+		if give, err = x.takeReplay(r, patience-time.Since(x.start)); err != nil {
+			return "", err
+		}
+	}
+	defer give()
 	ctx, cancel := context.WithTimeout(r.Context(), deadline)
 	defer cancel()
 	rep, err := s.replayNow(ctx, c, want)
@@ -101,9 +109,25 @@ func (s *server) replay(x *exchange, r *http.Request, c pipeline.Conversation, w
 		return "", err
 	}
 	body := appendReplay(nil, c, want, rep)
+	if len(body) <= light {
+		give()
+	}
 	s.replays.keep(ctx, s.pipeline, c, rep.State, want.shape, body)
 	x.Header()["Etag"] = []string{rep.State.ETag()}
 	return rendered, x.send(http.StatusOK, jsonType, body)
+}
+
+// light is what a record may take, or a replay of it, for which nobody waits for a place.
+const light = 1 << 20
+
+// takeReplay takes one of the caller's places for replays that may be large. It returns what gives it back; a second call
+// of that does nothing.
+func (x *exchange) takeReplay(r *http.Request, wait time.Duration) (give func(), err error) {
+	places := x.visitor.replays
+	if err := take(r, places, wait); err != nil {
+		return nil, err
+	}
+	return sync.OnceFunc(func() { <-places }), nil
 }
 
 func (s *server) replayNow(ctx context.Context, c pipeline.Conversation, want *ask) (pipeline.Replayed, error) {

@@ -1,9 +1,11 @@
 package attack
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
@@ -208,6 +210,31 @@ func TestAThousandSlowConnectionsKeepNobodyFromWork(t *testing.T) {
 	d.ann.work(4)
 	d.stop()
 	d.check()
+}
+
+// TestLargeReplaysThatNobodyReadsAreBounded asks for many that differ, so that none is answered from what is known.
+func TestLargeReplaysThatNobodyReadsAreBounded(t *testing.T) {
+	d := newTarget(t, nil)
+	for range 4 {
+		image := make([]byte, 3_000_000)
+		copy(image, "\x89PNG\r\n\x1a\n")
+		for i := 8; i < len(image); i++ {
+			image[i] = byte(rand.Uint32())
+		}
+		d.mallory.do(201, "POST", "/v1/conversations/x/turns", fmt.Appendf(nil, `{"messages":[{"role":"user","content":[{"type":"image","media_type":"image/png","data":%q}]}]}`, base64.StdEncoding.EncodeToString(image)))
+	}
+	const n, places = 48, 8
+	for i := range n {
+		w := d.dial()
+		_ = w.conn.(*net.TCPConn).SetReadBuffer(4096)
+		_, _ = fmt.Fprintf(w.conn, "GET /v1/conversations/x/replay?mode=full&format=openai&max_tokens=%d HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", 100_000+i, d.addr, d.mallory.token)
+	}
+	await(t, "all but those that have places are refused", func() bool { return d.refusals("rate_limited") >= n-places })
+	d.ann.work(20)
+	t.Logf("%d MiB", d.peak())
+	if peak := d.peak(); peak > 640 {
+		t.Errorf("the daemon took %d MiB", peak)
+	}
 }
 
 // await polls until something has come to pass.
