@@ -220,12 +220,16 @@ const cleared = "zqclearedword"
 // TestNothingIsLeftOfWhatIsCleared looks into all files, and into those that only the daemon has open still.
 func TestNothingIsLeftOfWhatIsCleared(t *testing.T) {
 	t.Parallel()
-	d := newTarget(t, map[string]any{"compaction": map[string]any{"keep_verbatim_turns": 2, "fold_batch": 1}})
+	settings := map[string]any{"compaction": map[string]any{"keep_verbatim_turns": 2, "fold_batch": 1}}
+	d := newTarget(t, settings)
 	for _, all := range []bool{false, true} {
-		w := d.fill()
-		for _, where := range []string{"files", "descriptors"} {
-			if !bytes.Contains(d.held(where), []byte(cleared)) && where == "files" {
-				t.Fatalf("nothing is in the %s before", where)
+		d.fill()
+		d.stop() // the index is written by then
+		d.start(settings)
+		w := d.reader()
+		for _, where := range []string{d.dir, filepath.Join(d.dir, "index")} {
+			if !bytes.Contains(contents(t, where), []byte(cleared)) {
+				t.Fatalf("nothing is in %s before", where)
 			}
 		}
 		if all {
@@ -257,8 +261,8 @@ func TestNothingIsLeftOfWhatIsCleared(t *testing.T) {
 	d.check()
 }
 
-// fill makes conversations that hold the word wherever one can, and begins to read one of them.
-func (d *target) fill() *wire {
+// fill makes conversations that hold the word wherever one can.
+func (d *target) fill() {
 	d.t.Helper()
 	m := d.mallory
 	image := base64.StdEncoding.EncodeToString([]byte(cleared + "bytes of a picture"))
@@ -277,11 +281,17 @@ func (d *target) fill() *wire {
 	m.do(200, "POST", "/v1/conversations/copy/rewind", []byte(`{"through_seq":3}`))
 	m.do(201, "POST", "/v1/conversations/copy/import?mode=replace", m.do(200, "GET", "/v1/conversations/"+cleared+"/export", nil))
 	m.do(200, "GET", "/v1/search?q="+cleared, nil)
+}
+
+// reader has the daemon search, replay from its cache, and be in the middle of an export.
+func (d *target) reader() *wire {
+	d.t.Helper()
+	d.mallory.do(200, "GET", "/v1/search?q="+cleared, nil)
 	for _, name := range []string{"x", "copy", cleared} {
-		m.do(200, "GET", "/v1/conversations/"+name+"/replay?mode=full&format=anthropic", nil)
+		d.mallory.do(200, "GET", "/v1/conversations/"+name+"/replay?mode=full&format=anthropic", nil)
 	}
 	w := d.dial()
-	_, _ = fmt.Fprintf(w.conn, "GET /v1/conversations/x/export HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", d.addr, m.token)
+	_, _ = fmt.Fprintf(w.conn, "GET /v1/conversations/x/export HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", d.addr, d.mallory.token)
 	if _, err := w.in.Peek(1000); err != nil {
 		d.t.Fatal(err)
 	}
