@@ -28,14 +28,14 @@ func TestEachEventIsOneLineWhateverIsSent(t *testing.T) {
 	for _, format := range []string{"json", "text"} {
 		d := newTarget(t, map[string]any{"log": map[string]any{"level": "debug", "format": format}})
 		odd := d.caller("mesh", "a\u2028b\u202e\"\\'c\u200d=d e")
+		answered := 3 // appends of bob's
 		await(t, "a new caller is known", func() bool {
+			answered++
 			a, err := odd.try("GET", "/v1/whoami", nil)
 			return err == nil && a.status == 200
 		})
-		before := bytes.Count(d.log(), []byte("\n"))
-		answered := d.sendControls(odd)
+		answered += d.sendControls(odd)
 		answered += d.sendControls(d.mallory)
-		await(t, "all events are logged", func() bool { return bytes.Count(d.log(), []byte("\n"))-before >= answered })
 		d.stop()
 		requests := 0
 		for line := range bytes.Lines(d.log()) {
@@ -50,9 +50,9 @@ func TestEachEventIsOneLineWhateverIsSent(t *testing.T) {
 				requests++
 			}
 		}
-		whole := bytes.Count(d.log(), []byte("\n"))
-		if requests < answered+before/2 || whole-before < answered || whole-before > answered+3 { // three say that it stops
-			t.Errorf("%s: %d lines, %d of requests, of %d and %d before: %s", format, whole, requests, answered, before, tail(d.log()))
+		// The others say that it reads its callers, serves and stops.
+		if others := bytes.Count(d.log(), []byte("\n")) - requests; requests != answered || others > 8 {
+			t.Errorf("%s: %d lines of requests, of %d, and %d others: %s", format, requests, answered, others, tail(d.log()))
 		}
 	}
 }
