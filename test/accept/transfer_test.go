@@ -138,6 +138,7 @@ func TestALargeImportTakesLittleMemory(t *testing.T) {
 	if got["imported"] != messages {
 		t.Errorf("imported %v of %d", got["imported"], source.n)
 	}
+	imported := d.peak()
 	req, err := http.NewRequest(http.MethodGet, "http://"+d.addr+"/v1/conversations/a/export", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -151,13 +152,15 @@ func TestALargeImportTakesLittleMemory(t *testing.T) {
 	if got := post("/v1/conversations/b/import", "application/json", res.Body); got["imported"] != messages {
 		t.Errorf("imported %v of %d", got["imported"], source.n)
 	}
+	exported := d.peak()
 	late := &endless{left: megabytes * 1e6, filling: strings.Repeat("and so on ", 100)}
 	late.calls = int(late.left / 2 / int64(len(late.filling)+50))
 	if got := post("/v1/conversations/c/import?format=openai", "application/x-ndjson", late); got["imported"] != json.Number(strconv.Itoa(late.n)) || late.n <= late.calls {
 		t.Errorf("imported %v of %d, %d of them calls", got["imported"], late.n, late.calls)
 	}
 	peak := d.peak()
-	t.Logf("%d messages, %d MB in, the export of them in again, and %d calls with their results behind them: at most %d MiB of memory", source.n, megabytes, late.calls, peak>>20)
+	t.Logf("%d messages, %d MB in: at most %d MiB of memory; the export of them in again: %d; %d calls with their results behind them: %d",
+		source.n, megabytes, imported>>20, exported>>20, late.calls, peak>>20)
 	if peak >= 128<<20 {
 		t.Errorf("the daemon took %d MiB, want less than 128", peak>>20)
 	}
