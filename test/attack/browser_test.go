@@ -55,7 +55,9 @@ type evil struct {
 
 func newEvil(t *testing.T, target, token string) *evil {
 	e := &evil{target: target, token: token, seen: make(chan []sight, 1)}
-	e.Server = httptest.NewServer(e)
+	// The page holds the address of its own server, which is known before anything is served.
+	e.Server = httptest.NewUnstartedServer(e)
+	e.Start()
 	t.Cleanup(e.Close)
 	return e
 }
