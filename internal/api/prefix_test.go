@@ -234,8 +234,12 @@ func TestWhatIsSentChangesItsBeginningOnceAFold(t *testing.T) {
 				fmt.Sprintf(`{"messages":[{"role":"user","content":"Who is the lighthouse keeper %d?"},{"role":"assistant","content":"Keeper %[1]d is Maud, of lighthouse %[1]d, in the bay."}]}`, i))
 		}
 	}
+	formats := []string{"native", "openai", "anthropic", "responses", "gemini"}
+	if raced { // Everything here happens one after the other, and each format has 800 replays.
+		formats = formats[:2]
+	}
 	var rows []*follower
-	for _, format := range []string{"native", "openai", "anthropic", "responses", "gemini"} {
+	for _, format := range formats {
 		rows = append(rows,
 			&follower{caller: "ann", format: format, mode: "text"}, &follower{caller: "ann", format: format, mode: "full"},
 			&follower{caller: "mesh-ann", format: format, mode: "text", budget: 1800}, &follower{caller: "mesh-ann", format: format, mode: "full", budget: 3000})

@@ -1,0 +1,6 @@
+//go:build race
+
+package api
+
+// raced tells that the race detector makes everything slow.
+const raced = true
