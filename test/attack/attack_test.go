@@ -28,7 +28,7 @@ import (
 
 var (
 	long      = flag.Bool("attack.long", false, "also do what takes minutes")
-	inProcess = flag.Int("attack.inprocess", 20_000, "hostile requests to the handler")
+	inProcess = flag.Int("attack.inprocess", 10_000, "hostile requests to the handler")
 	overWire  = flag.Int("attack.wire", 2_000, "hostile requests to the daemon")
 	seed      = flag.Uint64("attack.seed", 1, "what the hostile requests depend on")
 	update    = flag.Bool("update", false, "rewrite the golden files")

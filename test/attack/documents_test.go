@@ -107,10 +107,10 @@ func (s *assault) document(path string, body []byte) answer {
 }
 
 // values puts values in a place; broken and odd ones in turn, so that a short run has some of each.
-func (s *assault) values(i int, p place) {
+func (s *assault) values(i int, p place, all []value) {
 	t := s.d.t
 	t.Helper()
-	for j, v := range slices.Concat(broken(), odd()) {
+	for j, v := range all {
 		every := 12
 		if p.any {
 			every = 2
@@ -141,8 +141,9 @@ func TestHostileDocumentsAreRefusedOrKeptAsTheyAre(t *testing.T) {
 	unharmed := d.bob.unharmed()
 	d.mallory.do(201, "POST", "/v1/conversations/x/turns", said("mine"))
 	s := &assault{d: d, taken: map[string]takes{}}
+	all := slices.Concat(broken(), odd())
 	for i, p := range places() {
-		s.values(i, p)
+		s.values(i, p, all)
 	}
 	for _, path := range []string{"turns", "turns?format=openai", "turns?format=gemini", "import?mode=replace", "import?mode=replace&format=openai", "replay", "recall", "fork", "rewind"} {
 		for name, body := range whole() {
