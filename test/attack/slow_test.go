@@ -159,11 +159,11 @@ func (c caller) work(requests int) (took []time.Duration) {
 		began := time.Now()
 		switch i % 4 {
 		case 0:
-			c.do(201, "POST", "/v1/conversations/work/turns", said("work"))
+			c.do(201, "POST", "/v1/conversations/desk/turns", said("work"))
 		case 1:
-			c.do(200, "GET", "/v1/conversations/work/messages?limit=10&order=desc", nil)
+			c.do(200, "GET", "/v1/conversations/desk/messages?limit=10&order=desc", nil)
 		case 2:
-			c.do(200, "GET", "/v1/conversations/work/replay", nil)
+			c.do(200, "GET", "/v1/conversations/desk/replay", nil)
 		case 3:
 			c.do(200, "GET", "/v1/whoami", nil)
 		}
