@@ -299,21 +299,31 @@ func TestACallersPlacesAreBounded(t *testing.T) {
 	})
 }
 
-func TestConcurrencyIsBoundedForEachCaller(t *testing.T) {
-	d := newDaemon(t, projection.Options{}, func(o *Options) { o.Limits.PerCallerConcurrency = 2 })
-	entered, leave := make(chan struct{}, 9), make(chan struct{})
+// heldAppends has ann make some appends, which get no further than the engine until they are let go. It tells of each that
+// gets there; leave returns when all are answered.
+func (d *daemon) heldAppends(n int) (entered <-chan struct{}, leave func()) {
+	in, hold := make(chan struct{}, n), make(chan struct{})
 	slow := func(op string) error {
 		if op == "append" {
-			entered <- struct{}{}
-			<-leave
+			in <- struct{}{}
+			<-hold
 		}
 		return nil
 	}
 	d.engine.fail.Store(&slow)
 	var wg sync.WaitGroup
-	for range 3 {
+	for range n {
 		wg.Go(func() { d.say("ann", "x", "hi") })
 	}
+	return in, func() {
+		close(hold)
+		wg.Wait()
+	}
+}
+
+func TestConcurrencyIsBoundedForEachCaller(t *testing.T) {
+	d := newDaemon(t, projection.Options{}, func(o *Options) { o.Limits.PerCallerConcurrency = 2 })
+	entered, leave := d.heldAppends(3)
 	<-entered
 	<-entered
 	want(t, d.get("bob", "/v1/whoami"), 200, "") // while ann's are all taken
@@ -322,25 +332,12 @@ func TestConcurrencyIsBoundedForEachCaller(t *testing.T) {
 		t.Error("a third request of the caller was let in")
 	default:
 	}
-	close(leave)
-	wg.Wait()
+	leave()
 }
 
 func TestNoMoreThanSomeRequestsOfACallerWait(t *testing.T) {
 	d := newDaemon(t, projection.Options{}, func(o *Options) { o.Limits.PerCallerConcurrency, o.Limits.PerCallerWaiting = 1, 2 })
-	entered, leave := make(chan struct{}, 9), make(chan struct{})
-	slow := func(op string) error {
-		if op == "append" {
-			entered <- struct{}{}
-			<-leave
-		}
-		return nil
-	}
-	d.engine.fail.Store(&slow)
-	var wg sync.WaitGroup
-	for range 3 {
-		wg.Go(func() { d.say("ann", "x", "hi") })
-	}
+	entered, leave := d.heldAppends(3)
 	<-entered
 	v, _ := d.handler.(*server).visitors.Load(d.caller("ann"))
 	for v.(*visitor).waiting.Load() < 2 {
@@ -357,8 +354,7 @@ func TestNoMoreThanSomeRequestsOfACallerWait(t *testing.T) {
 		t.Errorf("%d wait still, want the two that did", n)
 	}
 	want(t, d.get("bob", "/v1/whoami"), 200, "")
-	close(leave)
-	wg.Wait()
+	leave()
 	want(t, d.get("ann", "/v1/whoami"), 200, "")
 }
 
