@@ -358,7 +358,7 @@ func TestWithheldValuesAreNowhere(t *testing.T) {
 		}
 	}
 	told.Write(unknown.do(200, "GET", "/metrics", nil))
-	told.Write(d.log())
+	told.Write(d.Log())
 	told.Write(contents(t, d.dir))
 	checkAbsent(t, convs, told.Bytes())
 	checkSound(t, d)

@@ -137,7 +137,7 @@ func TestWithheldValuesAreInNothingThatIsMadeOfARecord(t *testing.T) {
 	told["a search of a new index"] = c.do(200, "GET", "/v1/search?q=harmless&limit=100", nil)
 	d.stop()
 	told["the new index"] = contents(t, filepath.Join(d.dir, "index"))
-	told["the log"] = d.log()
+	told["the log"] = d.Log()
 	for _, chat := range m.Requests() {
 		told["the requests to the model"] = append(told["the requests to the model"], chat.Raw...)
 	}

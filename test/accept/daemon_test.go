@@ -3,7 +3,6 @@
 package accept
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -41,10 +40,7 @@ type daemon struct {
 	env  []string
 	file string // of its configuration; empty is none
 
-	mu   sync.Mutex
-	cmd  *exec.Cmd
-	told chan struct{} // closed when cmd has logged its last
-	logs bytes.Buffer  // of all its processes
+	built.Process // its log is that of all its lives
 }
 
 func newDaemon(t *testing.T, env ...string) *daemon {
@@ -117,34 +113,13 @@ func (d *daemon) begin() {
 
 func (d *daemon) start() {
 	d.t.Helper()
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	args := []string{"serve", "--data-dir", d.dir, "--listen", d.addr}
 	if d.file != "" {
 		args = append(args, "--config", d.file)
 	}
-	cmd := d.command(args...)
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
+	if _, err := d.Start(d.command(args...)); err != nil {
 		d.t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		d.t.Fatal(err)
-	}
-	told := make(chan struct{})
-	d.cmd, d.told = cmd, told
-	go func() {
-		defer close(told)
-		for s := bufio.NewReader(stderr); ; {
-			line, err := s.ReadBytes('\n')
-			d.mu.Lock()
-			d.logs.Write(line)
-			d.mu.Unlock()
-			if err != nil {
-				return
-			}
-		}
-	}()
 }
 
 func (d *daemon) awaitReady() {
@@ -159,39 +134,18 @@ func (d *daemon) awaitReady() {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.t.Fatalf("the daemon does not get ready: %s", d.logs.Bytes())
+	d.t.Fatalf("the daemon does not get ready: %s", d.Log())
 }
 
 // kill ends the process without a word.
-func (d *daemon) kill() { _ = d.end(os.Kill) }
+func (d *daemon) kill() { _ = d.End(syscall.SIGKILL) }
 
 // stop ends the process as systemd does, and holds it to a clean end.
 func (d *daemon) stop() {
 	d.t.Helper()
-	if err := d.end(syscall.SIGTERM); err != nil {
-		d.t.Errorf("the daemon ended with %v: %s", err, d.log())
+	if err := d.End(syscall.SIGTERM); err != nil {
+		d.t.Errorf("the daemon ended with %v: %s", err, d.Log())
 	}
-}
-
-func (d *daemon) end(how os.Signal) error {
-	d.mu.Lock()
-	cmd, told := d.cmd, d.told
-	d.cmd = nil
-	d.mu.Unlock()
-	if cmd == nil {
-		return nil
-	}
-	_ = cmd.Process.Signal(how)
-	<-told
-	return cmd.Wait()
-}
-
-func (d *daemon) log() []byte {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return bytes.Clone(d.logs.Bytes())
 }
 
 // caller is somebody who talks to the daemon.

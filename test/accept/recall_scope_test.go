@@ -57,8 +57,8 @@ func TestARetrieverThatDiedIsAskedAgain(t *testing.T) {
 		return out.bodies("memory") == "On Monday."
 	})
 	for _, line := range []string{`"a retriever fails","retriever":"memory","status":"error"`, `"a retriever answers again","retriever":"memory"`} {
-		await(t, "the log has "+line, func() bool { return bytes.Contains(d.log(), []byte(line)) })
-		if n := bytes.Count(d.log(), []byte(line)); n != 1 {
+		await(t, "the log has "+line, func() bool { return bytes.Contains(d.Log(), []byte(line)) })
+		if n := bytes.Count(d.Log(), []byte(line)); n != 1 {
 			t.Errorf("the log has %s %d times, want once", line, n)
 		}
 	}
@@ -273,14 +273,14 @@ func TestRecallsAreCountedAndNeverTold(t *testing.T) {
 			t.Errorf("the metrics lack %s", line)
 		}
 	}
-	for what, text := range map[string][]byte{"metrics": metrics, "the log": d.log()} {
+	for what, text := range map[string][]byte{"metrics": metrics, "the log": d.Log()} {
 		if at := bytes.Index(text, []byte(canary)); at >= 0 {
 			t.Errorf("%s hold text: %s", what, text[max(0, at-200):min(len(text), at+100)])
 		}
 	}
 	for _, why := range []string{`"gone","status":"error","cause":"file does not exist"`, `"guarded","status":"error","cause":"Unauthorized"`} {
-		if !bytes.Contains(d.log(), []byte(`"a retriever fails","retriever":`+why)) {
-			t.Errorf("the log does not say %s: %s", why, d.log())
+		if !bytes.Contains(d.Log(), []byte(`"a retriever fails","retriever":`+why)) {
+			t.Errorf("the log does not say %s: %s", why, d.Log())
 		}
 	}
 	if got := bearer.Load(); got != "Bearer "+canary+"-token" {

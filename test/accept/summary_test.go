@@ -109,12 +109,12 @@ func TestTheDigestStandsWhenTheAnswerOfAModel(t *testing.T) {
 			t.Errorf("after the next fold the summary is %s", s)
 		}
 		d.stop()
-		for what, text := range map[string]string{"log": string(d.log()), "data directory": string(contents(t, d.dir))} {
+		for what, text := range map[string]string{"log": string(d.Log()), "data directory": string(contents(t, d.dir))} {
 			if strings.Contains(text, "canary") {
 				t.Errorf("the %s holds what the model said instead", what)
 			}
 		}
-		if strings.Contains(string(d.log()), "alpha") {
+		if strings.Contains(string(d.Log()), "alpha") {
 			t.Error("the log holds what was said")
 		}
 	})
@@ -214,13 +214,13 @@ func TestTheKeyOfAModelIsInItsFileAlone(t *testing.T) {
 		}
 		told += m.Requests()[0].Raw
 	}
-	told += string(c.do(200, "GET", "/metrics", nil)) + string(d.log()) + string(contents(t, d.dir))
+	told += string(c.do(200, "GET", "/metrics", nil)) + string(d.Log()) + string(contents(t, d.dir))
 	out, err := d.command("config", "print", "--data-dir", d.dir).CombinedOutput()
 	if err != nil {
 		t.Errorf("config print: %v: %s", err, out)
 	}
 	d.stop()
-	if told += string(out) + string(d.log()); strings.Contains(told, "sk-") {
+	if told += string(out) + string(d.Log()); strings.Contains(told, "sk-") {
 		t.Error("a key is told")
 	}
 	if !strings.Contains(string(out), file) {

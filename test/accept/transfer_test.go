@@ -23,7 +23,7 @@ import (
 // peak is the most memory that the daemon has had, in bytes.
 func (d *daemon) peak() int64 {
 	d.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.Pid()))
 	if err != nil {
 		d.t.Skipf("SKIPPED: no /proc to read the memory of a process from: %v", err)
 	}

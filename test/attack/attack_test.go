@@ -18,7 +18,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -51,13 +50,9 @@ type target struct {
 	path   string
 	dir    string
 	addr   string
-	cmd    *exec.Cmd
-	told   chan struct{} // closed when cmd has logged its last
 	client *http.Client
 
-	mu   sync.Mutex
-	logs bytes.Buffer
-
+	built.Process
 	ann, bob, mallory caller
 }
 
@@ -115,55 +110,29 @@ func (d *target) start(settings map[string]any, under ...string) {
 	args := append(under, d.path, "serve", "--config", file, "--data-dir", d.dir)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the command and the daemon end together
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		d.t.Fatal(err)
-	}
 	stdout, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	serving, told := make(chan string, 1), make(chan struct{})
-	d.cmd, d.told = cmd, told
+	told, err := d.Start(cmd)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	serving := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(stdout).ReadString('\n')
 		if _, addr, ok := strings.Cut(strings.TrimSpace(line), "http://"); ok {
 			serving <- addr
 		}
 	}()
-	go func() {
-		defer close(told)
-		_, _ = io.Copy(&locked{d}, stderr)
-	}()
 	select {
 	case d.addr = <-serving:
 	case <-told:
-		d.t.Fatalf("the daemon ends: %s", d.log())
+		d.t.Fatalf("the daemon ends: %s", d.Log())
 	case <-time.After(patience):
-		d.t.Fatalf("the daemon does not serve: %s", d.log())
+		d.t.Fatalf("the daemon does not serve: %s", d.Log())
 	}
 }
-
-// locked appends to the log of a target.
-type locked struct{ d *target }
-
-func (l *locked) Write(p []byte) (int, error) {
-	l.d.mu.Lock()
-	defer l.d.mu.Unlock()
-	return l.d.logs.Write(p)
-}
-
-func (d *target) log() []byte {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return bytes.Clone(d.logs.Bytes())
-}
-
-// pid is that of the daemon itself.
-func (d *target) pid() int { return d.cmd.Process.Pid }
 
 func (d *target) kill() { _ = d.end(syscall.SIGKILL) }
 
@@ -171,20 +140,13 @@ func (d *target) kill() { _ = d.end(syscall.SIGKILL) }
 func (d *target) stop() {
 	d.t.Helper()
 	if err := d.end(syscall.SIGTERM); err != nil {
-		d.t.Errorf("the daemon ended with %v: %s", err, tail(d.log()))
+		d.t.Errorf("the daemon ended with %v: %s", err, tail(d.Log()))
 	}
 }
 
 func (d *target) end(how syscall.Signal) error {
-	if d.cmd == nil {
-		return nil
-	}
-	cmd := d.cmd
-	d.cmd = nil
 	d.client.CloseIdleConnections()
-	_ = syscall.Kill(-cmd.Process.Pid, how)
-	<-d.told
-	return cmd.Wait()
+	return d.End(how)
 }
 
 // check lets the judge look at the data directory of a daemon that has stopped.

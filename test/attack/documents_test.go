@@ -156,7 +156,7 @@ func TestHostileDocumentsAreRefusedOrKeptAsTheyAre(t *testing.T) {
 	t.Logf("%d documents", s.n)
 	unharmed()
 	if n := d.metric("historyd_http_panics_total"); n != 0 {
-		t.Errorf("%v panics: %s", n, tail(d.log()))
+		t.Errorf("%v panics: %s", n, tail(d.Log()))
 	}
 	d.stop()
 	d.check()

@@ -38,7 +38,7 @@ func TestEachEventIsOneLineWhateverIsSent(t *testing.T) {
 		answered += d.sendControls(d.mallory)
 		d.stop()
 		requests := 0
-		for line := range bytes.Lines(d.log()) {
+		for line := range bytes.Lines(d.Log()) {
 			text := strings.TrimSuffix(string(line), "\n")
 			if i := strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 || r == '\u2028' || r == '\u202e' }); i >= 0 || strings.Contains(text, marker) {
 				t.Errorf("%s: %q", format, text)
@@ -51,8 +51,8 @@ func TestEachEventIsOneLineWhateverIsSent(t *testing.T) {
 			}
 		}
 		// The others say that it reads its callers, serves and stops.
-		if others := bytes.Count(d.log(), []byte("\n")) - requests; requests != answered || others > 8 {
-			t.Errorf("%s: %d lines of requests, of %d, and %d others: %s", format, requests, answered, others, tail(d.log()))
+		if others := bytes.Count(d.Log(), []byte("\n")) - requests; requests != answered || others > 8 {
+			t.Errorf("%s: %d lines of requests, of %d, and %d others: %s", format, requests, answered, others, tail(d.Log()))
 		}
 	}
 }
@@ -306,7 +306,7 @@ func (d *target) held(where string) []byte {
 		return contents(d.t, d.dir)
 	}
 	var all bytes.Buffer
-	fds := fmt.Sprintf("/proc/%d/fd", d.pid())
+	fds := fmt.Sprintf("/proc/%d/fd", d.Pid())
 	list, err := os.ReadDir(fds)
 	if err != nil {
 		d.t.Skipf("SKIPPED: no /proc to see open files in: %v", err)
@@ -348,9 +348,9 @@ func TestATokenIsNowhere(t *testing.T) {
 	}
 	told["another answer"] = a.body
 	told["the metrics"] = d.ann.do(200, "GET", "/metrics", nil)
-	told["the arguments"], _ = os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", d.pid()))
+	told["the arguments"], _ = os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", d.Pid()))
 	d.stop()
-	told["the log"], told["the data directory"] = d.log(), contents(t, d.dir)
+	told["the log"], told["the data directory"] = d.Log(), contents(t, d.dir)
 	for where, text := range told {
 		for _, token := range []string{d.ann.token, d.bob.token, d.mallory.token} {
 			if bytes.Contains(text, []byte(token)) || bytes.Contains(text, []byte(token[3:30])) {

@@ -307,10 +307,10 @@ func TestHostileRequestsOverTheWire(t *testing.T) {
 	unharmed()
 	mustBeAsMany(t, before, series(d.ann.do(200, "GET", "/metrics", nil)))
 	if n := d.metric("historyd_http_panics_total"); n != 0 {
-		t.Errorf("%v panics: %s", n, tail(d.log()))
+		t.Errorf("%v panics: %s", n, tail(d.Log()))
 	}
 	d.stop()
-	if log := d.log(); bytes.Contains(log, []byte(marker)) || bytes.Contains(log, []byte(secret)) || bytes.Contains(log, []byte(`"ERROR"`)) {
+	if log := d.Log(); bytes.Contains(log, []byte(marker)) || bytes.Contains(log, []byte(secret)) || bytes.Contains(log, []byte(`"ERROR"`)) {
 		t.Errorf("the log has errors, or what was said: %s", tail(log))
 	}
 	d.check()

@@ -140,7 +140,7 @@ func TestSlowConnectionsAreClosedInTime(t *testing.T) {
 // peak is the most memory that the daemon has had, in MiB.
 func (d *target) peak() int64 {
 	d.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.pid()))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.Pid()))
 	if err != nil {
 		d.t.Skipf("SKIPPED: no /proc to read the memory of a process from: %v", err)
 	}

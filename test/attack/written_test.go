@@ -82,7 +82,7 @@ func TestNothingWithheldIsEverWritten(t *testing.T) {
 	}
 	// Strace writes what it traced as C does: what was escaped already is as it was again.
 	seen["a call"] = []byte(strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(string(calls)))
-	seen["the log"], seen["the data directory"] = d.log(), contents(t, d.dir)
+	seen["the log"], seen["the data directory"] = d.Log(), contents(t, d.dir)
 	if n := bytes.Count(calls, []byte("harmless")); n < 20 {
 		t.Errorf("strace saw no more than %d writes of what is not withheld", n)
 	}

@@ -173,7 +173,7 @@ func (b *broken) killAt(at int, after bool) *once {
 		defer f.mu.Unlock()
 		if op.Index >= at && !f.set {
 			f.set = true
-			b.s.strike()
+			b.s.Strike()
 			if after {
 				return nil
 			}

@@ -16,7 +16,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -52,10 +51,7 @@ type server struct {
 	env    []string // beside that of the test
 	client *http.Client
 
-	mu   sync.Mutex
-	cmd  *exec.Cmd
-	told chan struct{} // closed when cmd has logged its last
-	logs bytes.Buffer  // of the process that runs, or ran last
+	built.Process // that runs, or ran last
 }
 
 // newServer makes a caller in a data directory, which is made if there is none. The settings are those of a
@@ -122,22 +118,11 @@ func (s *server) begin() {
 func (s *server) start() error {
 	cmd := exec.Command(s.path, "serve", "--config", s.file, "--data-dir", s.dir)
 	cmd.Env = append(os.Environ(), s.env...)
-	stderr, err := cmd.StderrPipe()
+	s.ForgetLog()
+	told, err := s.Start(cmd)
 	if err != nil {
 		return err
 	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	told := make(chan struct{})
-	s.mu.Lock()
-	s.cmd, s.told = cmd, told
-	s.logs.Reset()
-	s.mu.Unlock()
-	go func() {
-		defer close(told)
-		_, _ = io.Copy(&locked{s}, stderr)
-	}()
 	s.client.CloseIdleConnections()
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		conn, err := net.Dial("unix", s.socket)
@@ -147,64 +132,23 @@ func (s *server) start() error {
 		}
 		select {
 		case <-told:
-			return fmt.Errorf("the daemon ends: %w", cmd.Wait())
+			return fmt.Errorf("the daemon ends: %w", s.End(syscall.SIGKILL))
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
 	return errors.New("the daemon does not answer")
 }
 
-// locked appends to the logs of a server.
-type locked struct{ s *server }
+func (s *server) log() string { return string(s.Log()) }
 
-func (l *locked) Write(p []byte) (int, error) {
-	l.s.mu.Lock()
-	defer l.s.mu.Unlock()
-	return l.s.logs.Write(p)
-}
-
-func (s *server) log() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.logs.String()
-}
-
-func (s *server) pid() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.cmd.Process.Pid
-}
-
-// strike sends the signal that nobody survives, and does not wait.
-func (s *server) strike() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cmd != nil {
-		_ = s.cmd.Process.Kill()
-	}
-}
-
-func (s *server) kill() { _ = s.end(os.Kill) }
+func (s *server) kill() { _ = s.End(syscall.SIGKILL) }
 
 // stop ends the daemon as a service manager does, and holds it to a clean end.
 func (s *server) stop() {
 	s.t.Helper()
-	if err := s.end(syscall.SIGTERM); err != nil {
+	if err := s.End(syscall.SIGTERM); err != nil {
 		s.t.Errorf("the daemon ended with %v: %s", err, s.log())
 	}
-}
-
-func (s *server) end(how os.Signal) error {
-	s.mu.Lock()
-	cmd, told := s.cmd, s.told
-	s.cmd = nil
-	s.mu.Unlock()
-	if cmd == nil {
-		return nil
-	}
-	_ = cmd.Process.Signal(how)
-	<-told
-	return cmd.Wait()
 }
 
 // check runs the judge, and returns what it finds.

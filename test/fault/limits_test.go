@@ -16,10 +16,10 @@ import (
 func (s *server) limit(resource int, most uint64) {
 	s.t.Helper()
 	var now unix.Rlimit
-	err := unix.Prlimit(s.pid(), resource, nil, &now)
+	err := unix.Prlimit(s.Pid(), resource, nil, &now)
 	if err == nil {
 		now.Cur = min(most, now.Max)
-		err = unix.Prlimit(s.pid(), resource, &now, nil)
+		err = unix.Prlimit(s.Pid(), resource, &now, nil)
 	}
 	if err != nil {
 		s.t.Fatalf("prlimit: %v", err)
@@ -98,7 +98,7 @@ func TestNoFileCanBeOpened(t *testing.T) {
 	for _, c := range d.shared {
 		d.append(c, d.next(3), true)
 	}
-	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.pid()))
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.Pid()))
 	if err != nil {
 		t.Fatal(err)
 	}

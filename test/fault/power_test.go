@@ -146,7 +146,7 @@ func (d *driver) load(rng *rand.Rand, blow func()) {
 	}
 	time.Sleep(time.Duration(rng.IntN(60_000)) * time.Microsecond)
 	blow()
-	d.s.strike()
+	d.s.Strike()
 	close(stop)
 	clients.Wait()
 }
