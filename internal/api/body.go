@@ -142,6 +142,7 @@ func (x *exchange) cutOff(r *http.Request, limit int64, err error) error {
 	case errors.As(err, &large):
 		return &problem{code: "body_too_large", limit: &limit}
 	case errors.Is(err, os.ErrDeadlineExceeded):
+		x.stalled = true
 		x.Header()["Connection"] = closing
 		return &problem{code: "invalid_json", detail: "the body did not arrive in time"}
 	}

@@ -28,6 +28,7 @@ type exchange struct {
 	route   *route // nil until one was found
 	status  int    // 0 until the header is written
 	unread  bool   // the request has a body of which the end was not met
+	stalled bool   // the body has had its time
 	gone    bool   // the client stopped waiting
 }
 
@@ -39,8 +40,12 @@ func (x *exchange) WriteHeader(status int) {
 		x.status = status
 		x.boundWrites()
 		if x.unread {
-			// Before it answers, net/http reads what it can of the rest of the body.
-			_ = http.NewResponseController(x.ResponseWriter).SetReadDeadline(time.Now().Add(readStall))
+			// Before the connection ends, net/http reads what it can of the rest of the body.
+			until := time.Now()
+			if !x.stalled {
+				until = until.Add(readStall)
+			}
+			_ = http.NewResponseController(x.ResponseWriter).SetReadDeadline(until)
 		}
 	}
 	x.ResponseWriter.WriteHeader(status)

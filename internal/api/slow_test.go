@@ -76,21 +76,29 @@ func TestABodyMayTakeLongButNotStall(t *testing.T) {
 			d := newHandler(t, projection.Options{})
 			conn := dial(t, d.handler)
 			body := bodyOf(100 << 10)
+			began := time.Now()
 			var sender sync.WaitGroup
 			sender.Go(func() {
 				_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost:4478\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", turns, d.tokens["ann"], len(body))
 				for rest := body; rest != ""; {
 					n := min(tt.piece, len(rest))
 					if _, err := io.WriteString(conn, rest[:n]); err != nil {
-						return
+						return // the daemon has closed the connection
 					}
 					rest = rest[n:]
 					time.Sleep(tt.pause)
 				}
 			})
-			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			in := bufio.NewReader(conn)
+			res, err := http.ReadResponse(in, nil)
 			must(t, err)
 			text, _ := io.ReadAll(res.Body)
+			if tt.status == 400 {
+				_, _ = io.Copy(io.Discard, in)
+				if took := time.Since(began); took > readStall+time.Second {
+					t.Errorf("%s: the connection goes on for %s", tt.name, took)
+				}
+			}
 			if res.StatusCode != tt.status || tt.status == 400 && !strings.Contains(string(text), "did not arrive in time") {
 				t.Errorf("%s: %d %s", tt.name, res.StatusCode, text)
 			}
