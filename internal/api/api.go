@@ -81,7 +81,9 @@ type server struct {
 	scrape   http.Handler
 	log      *slog.Logger
 	router   *chi.Mux
-	visitors sync.Map // of identity.Caller to *visitor; no larger than the callers file ever was
+	bodies   chan struct{} // one for each large body of any caller
+	heavy    chan struct{} // likewise for large replays
+	visitors sync.Map      // of identity.Caller to *visitor; no larger than the callers file ever was
 }
 
 // New returns the handler, or an error that names the option at fault.
@@ -114,6 +116,8 @@ func New(o Options) (http.Handler, error) {
 		metrics:  newMetrics(o.Registerer),
 		scrape:   scraper(o.Gatherer),
 		log:      o.Logger,
+		bodies:   make(chan struct{}, sharesAtOnce*bodiesAtOnce),
+		heavy:    make(chan struct{}, sharesAtOnce*replaysAtOnce),
 	}
 	for _, h := range o.AllowedHosts {
 		s.allowed[strings.ToLower(h)] = true

@@ -6,6 +6,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,7 +52,8 @@ const (
 	readStep  = 4 << 10
 )
 
-// readBody reads the whole body, of at most limit bytes.
+// readBody reads the whole body, of at most limit bytes. A large one takes a place until the request is over; until it has
+// one, no more is read.
 func (x *exchange) readBody(r *http.Request, limit int64) ([]byte, error) {
 	body, err := x.openBody(r, limit)
 	if err != nil {
@@ -59,6 +61,12 @@ func (x *exchange) readBody(r *http.Request, limit int64) ([]byte, error) {
 	}
 	buf := make([]byte, 0, min(max(r.ContentLength, 0), 64<<10)+512)
 	for {
+		if len(buf) > light && x.drop == nil {
+			if x.drop, err = x.visitor.bodies.take(r, patience); err != nil { // whatever time the client took
+				return nil, err
+			}
+			buf = slices.Grow(buf, int(max(r.ContentLength-int64(len(buf)), 0))+512)
+		}
 		if len(buf) == cap(buf) {
 			buf = append(buf, 0)[:len(buf)]
 		}

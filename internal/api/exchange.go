@@ -24,6 +24,7 @@ type exchange struct {
 	start   time.Time
 	visitor *visitor // nil where nobody need say who they are
 	placed  bool     // the visitor's place is taken
+	drop    func()   // gives the place of a large body back; nil when there is none
 	caller  identity.Caller
 	route   *route // nil until one was found
 	status  int    // 0 until the header is written

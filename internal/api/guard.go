@@ -167,7 +167,8 @@ type visitor struct {
 	waiting atomic.Int64  // requests that wait for one, or for their turn
 	imports chan struct{} // likewise for imports, whose bodies are large
 	exports chan struct{} // likewise for exports, which nobody may be reading
-	replays chan struct{} // likewise for large replays
+	bodies  lot           // likewise for large bodies
+	replays lot           // likewise for large replays
 }
 
 // importsAtOnce is how many imports of one caller are in memory.
@@ -175,9 +176,6 @@ const importsAtOnce = 4
 
 // exportsAtOnce is how many exports of one caller go on: each takes a processor while it goes, and memory until it is read.
 const exportsAtOnce = 16
-
-// replaysAtOnce is how many replays of one caller that may be large are in memory, until they are read.
-const replaysAtOnce = 8
 
 func (s *server) visit(c identity.Caller) *visitor {
 	if v, ok := s.visitors.Load(c); ok {
@@ -188,7 +186,8 @@ func (s *server) visit(c identity.Caller) *visitor {
 		places:  make(chan struct{}, s.limits.PerCallerConcurrency),
 		imports: make(chan struct{}, importsAtOnce),
 		exports: make(chan struct{}, exportsAtOnce),
-		replays: make(chan struct{}, replaysAtOnce),
+		bodies:  newLot(bodiesAtOnce, s.bodies),
+		replays: newLot(replaysAtOnce, s.heavy),
 	}
 	if perSecond := s.limits.PerCallerRate; perSecond > 0 {
 		v.limiter = rate.NewLimiter(rate.Limit(perSecond), int(max(1, math.Ceil(perSecond))))
@@ -230,8 +229,11 @@ func (x *exchange) wait(fn func() error) error {
 	return fn()
 }
 
-// leave gives the place back. A second call does nothing.
+// leave gives the places back. A second call does nothing.
 func (x *exchange) leave() {
+	if x.drop != nil {
+		x.drop()
+	}
 	if x.placed {
 		x.placed = false
 		<-x.visitor.places

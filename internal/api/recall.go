@@ -145,7 +145,7 @@ func (s *server) replayWithRecall(x *exchange, r *http.Request, c pipeline.Conve
 	if found.Seq == 0 {
 		want.ahead = pipeline.Cost(found.Text)
 	}
-	give, err := x.takeReplay(r, patience) // whatever time the recall took
+	give, err := x.visitor.replays.take(r, patience) // whatever time the recall took
 	if err != nil {
 		return err
 	}

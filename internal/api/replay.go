@@ -97,7 +97,7 @@ func (s *server) replay(x *exchange, r *http.Request, c pipeline.Conversation, w
 	}
 	give := func() {}
 	if now.Bytes > light {
-		if give, err = x.takeReplay(r, patience-time.Since(x.start)); err != nil {
+		if give, err = x.visitor.replays.take(r, patience-time.Since(x.start)); err != nil {
 			return "", err
 		}
 	}
@@ -115,19 +115,6 @@ func (s *server) replay(x *exchange, r *http.Request, c pipeline.Conversation, w
 	s.replays.keep(ctx, s.pipeline, c, rep.State, want.shape, body)
 	x.Header()["Etag"] = []string{rep.State.ETag()}
 	return rendered, x.send(http.StatusOK, jsonType, body)
-}
-
-// light is what a record may take, or a replay of it, for which nobody waits for a place.
-const light = 1 << 20
-
-// takeReplay takes one of the caller's places for replays that may be large. It returns what gives it back; a second call
-// of that does nothing.
-func (x *exchange) takeReplay(r *http.Request, wait time.Duration) (give func(), err error) {
-	places := x.visitor.replays
-	if err := take(r, places, wait); err != nil {
-		return nil, err
-	}
-	return sync.OnceFunc(func() { <-places }), nil
 }
 
 func (s *server) replayNow(ctx context.Context, c pipeline.Conversation, want *ask) (pipeline.Replayed, error) {

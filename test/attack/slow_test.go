@@ -237,6 +237,29 @@ func TestLargeReplaysThatNobodyReadsAreBounded(t *testing.T) {
 	}
 }
 
+// TestLargeBodiesThatNeverEndAreBounded has each come to all but its end.
+func TestLargeBodiesThatNeverEndAreBounded(t *testing.T) {
+	d := newTarget(t, nil)
+	const n, places, size = 64, 16, 7 << 20
+	part := []byte(strings.Repeat(" ", size))
+	var all sync.WaitGroup
+	for range n {
+		w := d.dial()
+		all.Go(func() { // ends with the connection
+			_, _ = fmt.Fprintf(w.conn, "POST /v1/history/turns HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", d.addr, d.mallory.token, size+100)
+			_, _ = w.conn.Write(part)
+		})
+	}
+	await(t, "all but those that have places are refused", func() bool { return d.refusals("rate_limited") >= n-places })
+	d.ann.work(20)
+	t.Logf("%d MiB", d.peak())
+	if peak := d.peak(); peak > 320 {
+		t.Errorf("the daemon took %d MiB", peak)
+	}
+	d.kill()
+	all.Wait()
+}
+
 // await polls until something has come to pass.
 func await(t testing.TB, what string, done func() bool) {
 	t.Helper()

@@ -1,0 +1,90 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"historyd/internal/projection"
+)
+
+// alone asks the handler without a connection, so that its time is the test's.
+func (d *daemon) alone(caller, method, path, body string) reply {
+	d.t.Helper()
+	ctx := context.WithValue(d.t.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4478})
+	r := httptest.NewRequestWithContext(ctx, method, d.url+path, strings.NewReader(body))
+	r.Header.Set("Authorization", "Bearer "+d.tokens[caller])
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	d.handler.ServeHTTP(w, r)
+	return reply{w.Code, w.Header(), w.Body.String()}
+}
+
+func TestWhatIsLargeIsBoundedForACallerAndForAll(t *testing.T) {
+	const large, small = light + 100, 1000
+	asked := 0 // so that none is answered from what is known
+	ways := []struct {
+		name   string
+		status int
+		lot    func(*visitor) lot
+		ask    func(d *daemon, caller string, size int) reply
+	}{
+		{"bodies", 201, func(v *visitor) lot { return v.bodies }, func(d *daemon, caller string, size int) reply {
+			return d.alone(caller, "POST", turns, bodyOf(size))
+		}},
+		{"replays", 200, func(v *visitor) lot { return v.replays }, func(d *daemon, caller string, size int) reply {
+			name := map[int]string{large: "large", small: "small"}[size]
+			asked++
+			return d.alone(caller, "GET", fmt.Sprintf("/v1/conversations/%s/replay?max_tokens=%d", name, 1_000_000+asked), "")
+		}},
+		{"replays with what is known", 200, func(v *visitor) lot { return v.replays }, func(d *daemon, caller string, size int) reply {
+			if size == small { // may be large for what is recalled
+				return reply{status: 200}
+			}
+			return d.alone(caller, "POST", "/v1/conversations/large/replay", `{"recall":{"query":"x"}}`)
+		}},
+	}
+	for _, tt := range ways {
+		synctest.Test(t, func(t *testing.T) {
+			d := newHandler(t, projection.Options{})
+			s := d.handler.(*server)
+			for _, who := range []string{"ann", "bob"} {
+				for name, size := range map[string]int{"large": large, "small": small} {
+					want(t, d.alone(who, "POST", "/v1/conversations/"+name+"/turns", bodyOf(size)), 201, "")
+				}
+			}
+			lot := tt.lot(s.visit(d.caller("ann")))
+			for _, taken := range []struct {
+				name   string
+				places chan struct{}
+				bob    int
+			}{
+				{"the caller's", lot.own, tt.status}, {"all callers'", lot.all, 429},
+			} {
+				for range cap(taken.places) {
+					taken.places <- struct{}{}
+				}
+				if got := tt.ask(d, "ann", large); got.status != 429 || got.header.Get("Retry-After") != "1" {
+					t.Errorf("%s, with %s places taken: %d %.200s", tt.name, taken.name, got.status, got.body)
+				}
+				if got := tt.ask(d, "ann", small); got.status != tt.status {
+					t.Errorf("%s that are small, with %s places taken: %d %.200s", tt.name, taken.name, got.status, got.body)
+				}
+				if got := tt.ask(d, "bob", large); got.status != taken.bob {
+					t.Errorf("%s of another, with %s places taken: %d %.200s", tt.name, taken.name, got.status, got.body)
+				}
+				for range cap(taken.places) {
+					<-taken.places
+				}
+				if got := tt.ask(d, "ann", large); got.status != tt.status || len(lot.own)+len(lot.all) > 0 {
+					t.Errorf("%s, with no places taken: %d %.200s, and keeps %d and %d", tt.name, got.status, got.body, len(lot.own), len(lot.all))
+				}
+			}
+		})
+	}
+}
