@@ -279,8 +279,8 @@ func TestMessagesOfTheLogAreThoseOfTheCode(t *testing.T) {
 	}
 }
 
-// TestEveryTestThatSecurityNamesIsThere holds the table of threats to the tests.
-func TestEveryTestThatSecurityNamesIsThere(t *testing.T) {
+// Pages that say which test shows what name tests that are there.
+func TestEveryTestThatAPageNamesIsThere(t *testing.T) {
 	there := map[string]bool{}
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	err := filepath.WalkDir("..", func(name string, _ fs.DirEntry, err error) error {
@@ -294,14 +294,36 @@ func TestEveryTestThatSecurityNamesIsThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(read(t, "../SECURITY.md"), -1)
-	if len(named) < 40 {
-		t.Errorf("SECURITY.md names no more than %d tests", len(named))
-	}
-	for _, m := range named {
-		if !there[m[1]] {
-			t.Errorf("SECURITY.md names %s, which is not there", m[1])
+	for page, least := range map[string]int{"../SECURITY.md": 40, "DURABILITY.md": 20, "FAULTS.md": 10} {
+		named := testName.FindAllStringSubmatch(read(t, page), -1)
+		if len(named) < least {
+			t.Errorf("%s names no more than %d tests", page, len(named))
 		}
+		for _, m := range named {
+			if !there[m[1]] {
+				t.Errorf("%s names %s, which is not there", page, m[1])
+			}
+		}
+	}
+}
+
+var testName = regexp.MustCompile("`((?:Test|Fuzz)\\w+)`")
+
+// A fault that no test shows to be ruled out is only said to be.
+func TestEveryFaultNamesItsTests(t *testing.T) {
+	rows := 0
+	for line := range strings.Lines(read(t, "FAULTS.md")) {
+		cells := strings.Split(strings.TrimSpace(line), " | ")
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| fault | ") {
+			continue
+		}
+		rows++
+		if len(cells) != 3 || !testName.MatchString(cells[2]) || testName.MatchString(cells[0]+cells[1]) {
+			t.Errorf("want a fault, what happens instead, and the tests, got %s", line)
+		}
+	}
+	if rows < 8 {
+		t.Errorf("%d faults, want all of them", rows)
 	}
 }
 
