@@ -155,6 +155,7 @@ func TestShapeFaultsAreAllTold(t *testing.T) {
 		{"nothing", `{}`, []string{"m.content", "m.role"}},
 		{"empty content", `{"role":"user","content":[]}`, []string{"m.content"}},
 		{"null content", `{"role":"user","content":null}`, []string{"m.content"}},
+		{"an answer in members", `{"role":"assistant","content":[],"0":{"type":"text","text":"x"}}`, []string{"m.content"}},
 		{"case variant", `{"Role":"system","role":"user","content":"x"}`, []string{"m.role"}},
 		{"case variant in a block", `{"role":"user","content":[{"type":"text","text":"a","TEXT":"b"}]}`, []string{"m.content[0].text"}},
 		{"kelvin sign", `{"role":"user","content":"x","\u212aind":"reference"}`, []string{"m.kind"}},

@@ -67,6 +67,7 @@ func (d *decoder) anthropicMessage(v strictjson.Value, path string) []history.Me
 		m.Content = d.anthropicBlocks(content, path+".content", place)
 		switch {
 		case len(m.Content) == 0 && place == inAssistant:
+			d.refuseScattered(v, path+".content")
 			m.Content = []history.Block{history.Text("")}
 			addMark(&rest, emptyMark)
 		case len(m.Content) == 0:

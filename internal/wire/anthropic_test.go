@@ -18,6 +18,7 @@ func TestAnthropicFaultsAreAllTold(t *testing.T) {
 		{"no content", `{"role":"user"}`, "messages[0].content"},
 		{"null content", `{"role":"assistant","content":null}`, "messages[0].content"},
 		{"no blocks", block(``), "messages[0].content"},
+		{"an answer in members", `{"role":"assistant","content":[],"0":{"type":"text","text":"x"}}`, "messages[0].content"},
 		{"our mark", `{"role":"user","content":"x","anthropic":{"joined":true}}`, "messages[0]"},
 		{"our mark in another case", `{"role":"user","content":"x","Anthropic":1}`, "messages[0].anthropic!"},
 

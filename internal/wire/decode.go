@@ -124,6 +124,17 @@ func (d *decoder) element(v strictjson.Value, i int) []history.Message {
 	return msgs
 }
 
+// refuseScattered refuses an answer of nothing with a member that a number names: so
+// a list that was copied into an object leaves what was said, and nobody would find it.
+func (d *decoder) refuseScattered(v strictjson.Value, path string) {
+	for name := range v.Members() {
+		if _, err := strconv.ParseUint(name, 10, 64); err == nil {
+			d.fault(v, path, "holds nothing, and a number names a member beside it: send what it holds as a list")
+			return
+		}
+	}
+}
+
 // A document says more of a message than was appended, and brings the bytes of
 // attachments that the message named: so much more may stand there.
 const (

@@ -77,6 +77,7 @@ func (geminiCodec) decode(d *decoder, v strictjson.Value, path string) []history
 			return nil
 		}
 		// An answer that broke off before it said anything; where nobody is named, nobody else comes without a word.
+		d.refuseScattered(v, path+".parts")
 		c.model = true
 		msgs = []history.Message{{Role: history.Assistant, Status: history.Complete, Content: []history.Block{history.Text("")}}}
 		if parts.Raw == nil {

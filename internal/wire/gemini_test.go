@@ -23,6 +23,8 @@ func TestGeminiFaultsAreTold(t *testing.T) {
 		{"no parts of the user's", `{"role":"user"}`, "messages[0].parts"},
 		{"an empty list of parts", `{"role":"function","parts":[]}`, "messages[0].parts"},
 		{"parts that are no list", `{"parts":{"text":"x"}}`, "messages[0].parts"},
+		{"an answer in members", `{"role":"model","parts":[],"0":{"text":"x"}}`, "messages[0].parts"},
+		{"an answer in members, without parts", `{"0":{"text":"x"}}`, "messages[0].parts"},
 		{"a part that is no object", user(`"x"`), "messages[0].parts[0]"},
 		{"two kinds of data", user(`{"text":"x","fileData":{"fileUri":"gs://x"}}`), "messages[0].parts[0].fileData"},
 		{"two kinds of data, one empty", model(`{"text":"","functionCall":{"name":"f"}}`), "messages[0].parts[0].functionCall"},

@@ -149,6 +149,8 @@ func (d *decoder) openAINothing(v strictjson.Value, path string, content strictj
 				return nil
 			}
 		}
+	} else {
+		d.refuseScattered(v, path+".content")
 	}
 	if content.Raw == nil {
 		content.Raw = jsontext.Value("false")

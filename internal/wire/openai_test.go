@@ -25,6 +25,7 @@ func TestOpenAIFaultsAreAllTold(t *testing.T) {
 		{"empty content", `{"role":"system","content":[]}`, "messages[0].content"},
 		{"content of another type", `{"role":"developer","content":{"a":1}}`, "messages[0].content"},
 		{"numeric members", `{"role":"assistant","content":[],"0":{"type":"text"}}`, "messages[0].content"},
+		{"numeric members beside null", `{"role":"assistant","content":null,"0":{"type":"text"}}`, "messages[0].content"},
 		{"words where nobody looks for them", `{"role":"assistant","contents":"x"}`, "messages[0].content"},
 		{"name", `{"role":"user","content":"x","name":{}}`, "messages[0].name"},
 		{"calls of a user", `{"role":"user","content":"x","tool_calls":[{"id":"c"}],"function_call":{},"refusal":"r","audio":{},"tool_call_id":"c"}`,

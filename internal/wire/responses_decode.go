@@ -146,6 +146,7 @@ func (d *decoder) settleMessage(v, content, phase strictjson.Value, path string,
 	case content.Kind() != '[':
 	case m.Role == history.Assistant:
 		// An answer that broke off before it said anything.
+		d.refuseScattered(v, path+".content")
 		m.Extra, m.Content = nil, hosted(v)
 	default:
 		d.fault(content, path+".content", "holds at least one part")

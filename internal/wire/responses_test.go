@@ -24,6 +24,7 @@ func TestResponsesFaultsAreAllTold(t *testing.T) {
 		{"no content", `{"role":"user"}`, "messages[0].content"},
 		{"content null", `{"role":"assistant","content":null}`, "messages[0].content"},
 		{"no parts", `{"role":"user","content":[]}`, "messages[0].content"},
+		{"an answer in members", `{"role":"assistant","content":[],"0":{"type":"output_text","text":"x"}}`, "messages[0].content"},
 		{"variants", `{"role":"user","Role":"system","content":"x","CONTENT":"y","Phase":1}`,
 			"messages[0].role! messages[0].content! messages[0].phase!"},
 		{"wrong kinds", `{"role":"user","content":"x","id":1,"status":[],"phase":{}}`, "messages[0].id messages[0].status messages[0].phase"},
