@@ -39,6 +39,13 @@ func recalled(text string) history.Message {
 	return m
 }
 
+// failing is what a program keeps in place of an answer when its provider fails.
+func failing(text string) history.Message {
+	m := assistant(text)
+	m.Extra = []byte(`{"isApiErrorMessage":true}`)
+	return m
+}
+
 func TestALineSaysWhatATurnHeld(t *testing.T) {
 	failed, withheld, both := result("a"), result("a"), result("b")
 	failed.IsError, both.IsError = true, true
@@ -57,6 +64,8 @@ func TestALineSaysWhatATurnHeld(t *testing.T) {
 		{"no answer", []history.Message{person("hi")}, `user: "hi"`},
 		{"the last answer counts", []history.Message{person("hi"), assistant("a"), assistant("b"), assistant(" \n")}, `user: "hi" | assistant: "b"`},
 		{"an aborted answer", []history.Message{person("hi"), aborted}, `user: "hi" | assistant (incomplete): "I was about"`},
+		{"a provider's error is no answer", []history.Message{person("hi"), assistant("a"), failing("canary")}, `user: "hi" | assistant: "a"`},
+		{"nothing but a provider's error", []history.Message{person("hi"), failing("canary")}, `user: "hi"`},
 		{"blank text", []history.Message{person(" \n")}, `user: (no text)`},
 		{"blocks of text", []history.Message{blocks(history.User, history.Text("a"), history.Text(" "), history.Text("b\n"))}, `user: "a\nb"`},
 		{"tools", []history.Message{person("hi"), assistant("", calling("a", "find"), calling("b", "book")), tool(result("a"), result("b")), assistant("", calling("a", "find")), tool(failed)}, `user: "hi" | tools: find×2 (1 failed), book`},
@@ -279,6 +288,14 @@ func TestWhatARepairWroteIsInNoDigest(t *testing.T) {
 		t.Errorf("the line is %s", line)
 	}
 	if e, said := entryOf(&m); !said || strings.Contains(e.text, "missing") {
+		t.Errorf("a model is told %+v", e)
+	}
+}
+
+// A provider's error is no answer for a model that sums up, either.
+func TestAProvidersErrorIsToldToNoModel(t *testing.T) {
+	m := failing("overloaded")
+	if e, said := entryOf(&m); said {
 		t.Errorf("a model is told %+v", e)
 	}
 }
