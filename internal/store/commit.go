@@ -260,6 +260,9 @@ func appendJSON(dst []byte, v any) []byte {
 	return append(dst, b...)
 }
 
+// errVersion is of a segment whose lines may mean something else than they say here.
+var errVersion = errors.New("a segment of another version")
+
 // parseCommit reads a whole frame.
 func parseCommit(line []byte) (*commit, error) {
 	c := &commit{}
@@ -268,7 +271,7 @@ func parseCommit(line []byte) (*commit, error) {
 		return nil, errors.New("a valid line of an unknown form")
 	}
 	if c.Header != nil && c.Header.Version != formatVersion {
-		return nil, fmt.Errorf("format version %d, this historyd reads %d", c.Header.Version, formatVersion)
+		return nil, fmt.Errorf("%w: format version %d, this historyd reads %d", errVersion, c.Header.Version, formatVersion)
 	}
 	return c, nil
 }

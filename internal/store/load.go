@@ -269,10 +269,14 @@ func (t *transcript) readStretch(n int, from, to int64) ([]byte, error) {
 	return b[:got], err
 }
 
-// ours compares the first line of a segment with who is asking.
+// ours compares the first line of a segment with who is asking, and with what is read here.
 func (t *transcript) ours(n int) error {
 	h, err := t.files.headerOf(n)
-	if err == nil && h.ok && !h.header.of(t.key) {
+	switch {
+	case err != nil:
+	case h.version:
+		err = fmt.Errorf("%w: %w", history.ErrDamaged, errVersion)
+	case h.ok && !h.header.of(t.key):
 		err = fmt.Errorf("%w: the segment is of another conversation", history.ErrDamaged)
 	}
 	return classify(err)

@@ -54,11 +54,12 @@ type handle struct {
 
 // headerInfo is what reading needs to know of a segment's first line.
 type headerInfo struct {
-	ok     bool
-	first  int64 // the seq that comes next there
-	prev   chained
-	after  place
-	header header
+	ok      bool
+	version bool  // another one: nothing of the segment is known
+	first   int64 // the seq that comes next there
+	prev    chained
+	after   place
+	header  header
 }
 
 func (g *segments) path(n int) string { return g.dir + "/" + segmentName(n) }
@@ -235,7 +236,10 @@ func (g *segments) headerOf(n int) (headerInfo, error) {
 		return headerInfo{}, err
 	}
 	if it.good {
-		if c, err := parseCommit(it.raw); err == nil && c.Header != nil {
+		c, err := parseCommit(it.raw)
+		if errors.Is(err, errVersion) {
+			h.version = true
+		} else if err == nil && c.Header != nil {
 			h = headerInfo{ok: true, first: c.First, prev: chained{uint32(c.Prev), true}, after: c.Header.After, header: *c.Header}
 		}
 	}
