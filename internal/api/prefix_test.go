@@ -267,3 +267,31 @@ func TestWhatIsSentChangesItsBeginningOnceAFold(t *testing.T) {
 		}
 	}
 }
+
+// At the ceiling each turn passes the budget, and still the beginning changes at folds alone, from the first of them on. It
+// holds for every budget of which the turns between two folds take three quarters at the most: 5 of 313 tokens here.
+func TestFiftyTurnsAtTheCeilingChangeTheBeginningOnceAFold(t *testing.T) {
+	d := newDaemon(t, projection.Options{UnknownTools: "keep"})
+	var rows []*follower
+	for budget := int64(2650); budget <= 4700; budget += 200 {
+		rows = append(rows, &follower{caller: "ann", format: "openai", mode: "full", budget: budget})
+	}
+	early := map[*follower]int{}
+	for i := range 50 {
+		d.fetch("ann", "POST", turns, fmt.Sprintf(`{"messages":[{"role":"user","content":%s},{"role":"assistant","content":[{"type":"tool_call","id":"c%[2]d","name":"f","arguments":{"i":%[2]d}}]},
+			{"role":"tool","content":[{"type":"tool_result","call_id":"c%[2]d","content":%s}]},{"role":"assistant","content":%s}]}`,
+			quote("lorem ipsum ", 40), 100+i, quote("dolor ", 50), quote("sit amet ", 30)))
+		for _, f := range rows {
+			f.look(d, fmt.Sprint(i), false)
+			if f.folds == 0 {
+				early[f] = len(f.changes)
+			}
+		}
+	}
+	for _, f := range rows {
+		t.Logf("%s: %d changes in %d folds, %d before the first", f, len(f.changes), f.folds, early[f])
+		if len(f.changes)-early[f] > f.folds || early[f] > 2 || f.folds < 8 || f.trimmed < 30 {
+			t.Errorf("%s: the beginning changed %d times before the first of %d folds, then at %q; turns were left out of %d replays", f, early[f], f.folds, f.changes[early[f]:], f.trimmed)
+		}
+	}
+}

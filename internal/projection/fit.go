@@ -81,20 +81,19 @@ func (w *walk) add(i int) {
 	}
 }
 
-// growth is how much the turns ahead may add. When that is over three quarters of what is not
-// fixed there is no use in it, and it is three tenths.
+// growth is how much the turns ahead may add, and a quarter. When they are over three quarters
+// of what is not fixed there is no use in it, and it is three tenths.
 func (w *walk) growth(b Budget) int64 {
-	most := ahead(w.spent, int(b.Ahead))
+	most := largest(w.spent, int(b.Ahead))
 	if room := b.Max - b.Fixed; most > room/4*3 {
 		return room / 10 * 3
 	}
-	return most
+	return most + most/4
 }
 
-// ahead is how much so many turns may add: as much as the largest as many in a row that have
-// ended so far, and a quarter. spent is what is before the first turn, before the second, and
-// so on.
-func ahead(spent []int64, turns int) int64 {
+// largest is what the largest so many turns in a row took of those that have ended. spent is
+// what is before the first turn, before the second, and so on.
+func largest(spent []int64, turns int) int64 {
 	ended := len(spent) - 1 // the last one has just begun
 	most := int64(0)
 	if turns > ended && ended > 0 {
@@ -103,10 +102,11 @@ func ahead(spent []int64, turns int) int64 {
 	for i := turns; i <= ended && turns > 0; i++ {
 		most = max(most, spent[i]-spent[i-turns])
 	}
-	return most + most/4
+	return most
 }
 
-// Ahead is how much so many turns may add to a window, which Fit makes room for.
+// Ahead is how much so many turns may add to a window, which Fit makes room for: as much as
+// the largest as many in a row that have ended so far, and a quarter.
 func Ahead(msgs []history.Message, costs []int64, turns int) int64 {
 	var spent []int64
 	sum := int64(0)
@@ -120,7 +120,8 @@ func Ahead(msgs []history.Message, costs []int64, turns int) int64 {
 		return 0
 	}
 	spent[0] = 0 // what comes before the first turn belongs to it
-	return ahead(spent, turns)
+	most := largest(spent, turns)
+	return most + most/4
 }
 
 // shrink leaves out the oldest turns until what stays is as small, or the newest alone.

@@ -38,7 +38,8 @@ func TestFit(t *testing.T) {
 		{"a window that a fold left with room for a turn", three, Budget{Max: 97, Settle: 5, Ahead: 1}, Fitted{Tokens: 70}},
 		{"the largest turn so far and a quarter need room", three, Budget{Max: 96, Settle: 5, Ahead: 1}, Fitted{From: 2, Turns: 1, Tokens: 50}},
 		{"more turns ahead than there were", three, Budget{Max: 150, Settle: 5, Ahead: 3}, Fitted{From: 2, Turns: 1, Tokens: 50}},
-		{"a window that would not hold what is ahead goes down to the low mark", three, Budget{Max: 80, Settle: 5, Ahead: 2}, Fitted{From: 2, Turns: 1, Tokens: 50}},
+		{"what is ahead takes three quarters, and the newest turn alone stays", three, Budget{Max: 68, Settle: 5, Ahead: 2}, Fitted{From: 5, Turns: 2, Tokens: 20}},
+		{"what is ahead takes more, and the window goes down to the low mark", three, Budget{Max: 67, Settle: 5, Ahead: 2}, Fitted{From: 2, Turns: 1, Tokens: 50}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := Fit(tt.in, each(len(tt.in), 10), tt.b); got != tt.want {
