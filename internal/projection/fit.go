@@ -53,7 +53,8 @@ func Fit(msgs []history.Message, costs []int64, b Budget) Fitted {
 		spent += costs[i]
 		if w.total > b.Max {
 			w.shrink(low)
-		} else if i == b.Settle && i > 0 {
+		}
+		if i == b.Settle && i > 0 {
 			w.shrink(b.Max - w.growth(b))
 		}
 	}

@@ -36,6 +36,7 @@ func TestFit(t *testing.T) {
 		{"no turn begins", []history.Message{answer, answer}, Budget{Max: 15}, Fitted{Tokens: 20, Over: true}},
 		{"a window that a fold left with too little room for a turn", three, Budget{Max: 80, Settle: 5, Ahead: 1}, Fitted{From: 2, Turns: 1, Tokens: 50}},
 		{"a window that a fold left with room for a turn", three, Budget{Max: 97, Settle: 5, Ahead: 1}, Fitted{Tokens: 70}},
+		{"room is made, too, where the window that a fold left passes the budget by its last message", append(three, user, answer), Budget{Max: 85, Settle: 8, Ahead: 2}, Fitted{From: 7, Turns: 3, Tokens: 20}},
 		{"the largest turn so far and a quarter need room", three, Budget{Max: 96, Settle: 5, Ahead: 1}, Fitted{From: 2, Turns: 1, Tokens: 50}},
 		{"more turns ahead than there were", three, Budget{Max: 150, Settle: 5, Ahead: 3}, Fitted{From: 2, Turns: 1, Tokens: 50}},
 		{"what is ahead takes three quarters, and the newest turn alone stays", three, Budget{Max: 68, Settle: 5, Ahead: 2}, Fitted{From: 5, Turns: 2, Tokens: 20}},
