@@ -122,7 +122,7 @@ func TestTheListHasEachConversationOnce(t *testing.T) {
 			t.Errorf("limit %d: %q, want %q", limit, seen, names)
 		}
 	}
-	for _, query := range []string{"limit=0", "limit=1001", "limit=-1", "limit=abc", "limit=", "cursor=", "cursor=no%20such", "cursor=*"} {
+	for _, query := range []string{"limit=0", "limit=-1", "limit=1001", "limit=-1", "limit=abc", "limit=", "cursor=", "cursor=no%20such", "cursor=*"} {
 		want(t, d.get("ann", "/v1/conversations?"+query), 400, "invalid_parameter")
 	}
 }
@@ -152,7 +152,7 @@ func TestPagesOfMessages(t *testing.T) {
 			t.Errorf("%s: %d to %d, more %t; want %+v", tt.query, page.FirstSeq, page.LastSeq, page.HasMore, tt)
 		}
 	}
-	for _, query := range []string{"limit=0", "limit=1001", "limit=1e3", "limit=%201", "after=-1", "before=-1", "after=x", "order=ASC", "order=", "after=1&after=1", "page=1", "after=9223372036854775808"} {
+	for _, query := range []string{"limit=0", "limit=-1", "limit=1001", "limit=1e3", "limit=%201", "after=-1", "before=-1", "after=x", "order=ASC", "order=", "after=1&after=1", "page=1", "after=9223372036854775808"} {
 		want(t, d.get("ann", path+"?"+query), 400, "invalid_parameter")
 		want(t, d.get("ann", "/v1/conversations/none/messages?"+query), 400, "invalid_parameter")
 	}

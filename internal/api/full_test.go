@@ -126,6 +126,7 @@ func TestWhatIsDeclaredDependsOnTheRequest(t *testing.T) {
 		refused   []string
 	}{
 		{"nothing", `{"mode":"full","format":"openai"}`, []string{"book", "pay"}, []string{"book", "pay"}},
+		{"none as tools", `{"mode":"full","format":"anthropic","tools":[]}`, []string{"book", "pay"}, []string{"book", "pay"}},
 		{"one as a tool", `{"tools":[{"type":"function","function":{"name":"pay","parameters":{"type":"object","properties":{"n":{"type":"integer"}}}}}],"mode":"full","format":"openai"}`,
 			[]string{"pay", "book"}, []string{"book"}},
 		{"one granted", `{"mode":"full","format":"openai","granted":["pay"]}`, []string{"book", "pay"}, []string{"book"}},

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -220,20 +221,30 @@ func TestOneConnectionMayServeSeveralCallers(t *testing.T) {
 	must(t, err)
 	defer conn.Close()
 	in := bufio.NewReader(conn)
-	for i := range 40 {
-		who := []string{"ann", "bob", "mesh-ann"}[i%3]
-		_, err := fmt.Fprintf(conn, "GET /v1/whoami HTTP/1.1\r\nHost: %s\r\nAuthorization: bearer %s\r\n\r\n", d.host, d.tokens[who])
+	for who := range people {
+		d.say(who, "default", "of "+who+" alone")
+	}
+	ask := func(who, path string) string {
+		_, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nAuthorization: bearer %s\r\n\r\n", path, d.host, d.tokens[who])
 		must(t, err)
 		res, err := http.ReadResponse(in, nil)
 		must(t, err)
-		var b strings.Builder
-		_, err = bufio.NewReader(res.Body).WriteTo(&b)
+		defer res.Body.Close()
+		body, err := io.ReadAll(res.Body)
 		must(t, err)
-		res.Body.Close()
+		return string(body)
+	}
+	for i := range 40 {
+		who := []string{"ann", "bob", "mesh-ann", "ann-work"}[i%4]
 		p := people[who]
 		want := fmt.Sprintf(`{"kind":%q,"id":%q,"permission_scope":%q,"workspace":%q}`, p[0], p[1], p[2], p[3])
-		if b.String() != want {
-			t.Fatalf("request %d as %s: %s, want %s", i, who, b.String(), want)
+		if got := ask(who, "/v1/whoami"); got != want {
+			t.Fatalf("request %d as %s: %s, want %s", i, who, got, want)
+		}
+		for _, path := range []string{"/v1/history/replay", "/v1/history/messages", "/v1/history"} {
+			if got := ask(who, path); strings.Count(got, " alone") != 1 || !strings.Contains(got, "of "+who+" alone") {
+				t.Fatalf("%s as %s: %s", path, who, got)
+			}
 		}
 	}
 }
