@@ -44,13 +44,14 @@ func eachAlias(text string, visit func(name, abbr string)) {
 // nameBefore returns the last word before an abbreviation, as a term, if it is a name that the abbreviation stands for. Initials
 // stand for more than the last word.
 func nameBefore(text, abbr string) string {
-	text = text[strings.LastIndexByte(text, '\n')+1:]
+	// The reach comes first: a text may be one long line of abbreviations.
 	for cut := len(text) - aliasReach; cut > 0; cut++ {
 		if utf8.RuneStart(text[cut]) {
 			text = text[cut:]
 			break
 		}
 	}
+	text = text[strings.LastIndexByte(text, '\n')+1:]
 	var last string
 	var initials []rune
 	eachToken(text, true, func(term []byte, from, _ int) {

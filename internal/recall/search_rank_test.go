@@ -2,9 +2,11 @@ package recall
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestAbbreviationsThatTextsExplain(t *testing.T) {
@@ -25,6 +27,26 @@ func TestAbbreviationsThatTextsExplain(t *testing.T) {
 		if strings.Join(got, ", ") != tt.want {
 			t.Errorf("eachAlias(%q): got %q, want %q", tt.text, got, tt.want)
 		}
+	}
+}
+
+// What a text explains is looked for once, however much stands before it on its line.
+func TestALongLineOfAbbreviationsIsReadOnce(t *testing.T) {
+	read := func(line string, times int) time.Duration {
+		began := time.Now()
+		for range times {
+			eachAlias(line, func(_, _ string) {})
+		}
+		return time.Since(began)
+	}
+	const times = 32
+	line := strings.Repeat("Houston (IAH) ", 1000)
+	least := math.Inf(1)
+	for range 3 { // the machine may have been busy with something else
+		least = min(least, float64(read(strings.Repeat(line, times), 1))/float64(read(line, times)))
+	}
+	if least > 4 {
+		t.Errorf("a line %d times as long takes %.0f times as long as %d lines", times, least, times)
 	}
 }
 
