@@ -49,7 +49,7 @@ func (c *caller) idle() bool {
 }
 
 // leave writes what a caller has in memory, and forgets the caller unless somebody came meanwhile. What can't be
-// written is read again when it is asked for.
+// written is read again: by the first search of a caller who was forgotten, and later for one who was not.
 func (x *Index) leave(c *caller) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +62,6 @@ func (x *Index) leave(c *caller) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c.users--
-	clear(c.later)
 	if c.idle() {
 		delete(x.callers, c.scope)
 	}

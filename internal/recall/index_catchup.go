@@ -160,7 +160,7 @@ func (x *Index) walk(c *caller) error {
 			s := &page.Items[i]
 			listed[maphash.String(seed, s.Name)] = true
 			covered, _, err := x.coverage(c, s.Name)
-			if err == nil && (covered.epoch != s.Epoch || len(covered.gaps(s.LastSeq)) > 0) {
+			if errors.Is(err, errStale) || err == nil && (covered.epoch != s.Epoch || len(covered.gaps(s.LastSeq)) > 0) {
 				err = x.index(c, s.Name)
 			}
 			if err != nil {

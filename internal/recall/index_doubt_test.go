@@ -2,9 +2,14 @@ package recall
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"historyd/internal/durable/crashfs"
 	"historyd/internal/history"
@@ -56,4 +61,71 @@ func TestASearchWhileTheIndexIsMadeAgain(t *testing.T) {
 	}
 	close(g.open)
 	s.finds(ann, Query{Text: "apple", Sort: Newest}, "a/1", "b/2", "b/1")
+}
+
+// A caller is let go of, the disk does not take what was in memory, and meanwhile the caller has come back.
+func TestWhatCouldNotBeWrittenIsIndexedAgain(t *testing.T) {
+	s := newShelf(t)
+	s.close()
+	now := time.Unix(0, 0)
+	x, err := NewIndex(SearchOptions{FS: s.disk, Record: s.store, Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { x.Close() })
+	s.index = x
+	ann := scopeNamed(t, "ann")
+	s.say(ann, "x", "an apple")
+	s.finds(ann, Query{Text: "apple"}, "x/1")
+	back, err := x.acquire(ann)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.mu.Lock()
+	back.users++ // as trim does
+	x.mu.Unlock()
+	s.disk.FailAt(s.disk.Ops(), crashfs.Before, syscall.EIO, true)
+	x.leave(back)
+	s.disk.Heal()
+	x.release(back)
+	if res := s.search(ann, Query{Text: "apple"}); len(res.Hits) > 0 || !res.Behind {
+		t.Errorf("got %q, behind %t, want nothing and behind", hitPlaces(res), res.Behind)
+	}
+	now = now.Add(retryAfter)
+	s.finds(ann, Query{Text: "apple"}, "x/1")
+}
+
+// Files of the index that go while it runs are made again by the next comparison, and are no failure.
+func TestASegmentThatGoesIsNoFailure(t *testing.T) {
+	s := newShelf(t)
+	s.close()
+	reg := prometheus.NewRegistry()
+	x, err := NewIndex(SearchOptions{FS: s.disk, Record: s.store, Registerer: reg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { x.Close() })
+	s.index = x
+	ann := scopeNamed(t, "ann")
+	s.say(ann, "a", "an apple")
+	s.say(ann, "b", "another apple")
+	s.finds(ann, Query{Text: "another"}, "b/1")
+	c, err := x.acquire(ann)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.release(c)
+	c.mu.Lock()
+	err = errors.Join(x.flush(c), s.disk.Remove(c.file(1)))
+	c.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.walk(c); err != nil {
+		t.Fatal(err)
+	}
+	s.finds(ann, Query{Text: "apple", Sort: Newest}, "b/1", "a/1")
+	if n := testutil.ToFloat64(x.metrics.failures); n > 0 {
+		t.Errorf("%v failures are counted, want none", n)
+	}
 }
