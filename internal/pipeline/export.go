@@ -20,9 +20,9 @@ type Export struct {
 	Summary *Summary
 	view    history.View
 
-	lastNote jsontext.Value
-	said     *projection.Said
-	named    []*Attached
+	notes noteReader
+	said  *projection.Said
+	named []*Attached
 }
 
 // An Attached is an attachment that messages of an export name.
@@ -114,11 +114,7 @@ func (e *Export) Categories() map[string]string { return e.said.Categories() }
 func (e *Export) Damage() *history.Damage { return e.view.Damage() }
 
 func (e *Export) remember(v jsontext.Value) error {
-	if v == nil || bytes.Equal(v, e.lastNote) {
-		return nil
-	}
-	e.lastNote = bytes.Clone(v)
-	n, err := readNote(v)
+	n, err := e.notes.read(v)
 	if err != nil {
 		return err
 	}

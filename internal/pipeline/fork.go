@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"bytes"
 	"context"
 	"encoding/json/jsontext"
 	"errors"
@@ -96,7 +95,7 @@ type copying struct {
 	order      []namedAt
 	lost       map[string]bool // those without their bytes
 	mended     []Mended
-	lastNote   jsontext.Value
+	notes      noteReader
 	categories map[string]string
 	tally      tally
 }
@@ -137,14 +136,11 @@ func (f *copying) copy(r history.Record) (history.Message, error) {
 	if err != nil || m.Rewound {
 		return m, err
 	}
-	if r.Note != nil && !bytes.Equal(r.Note, f.lastNote) {
-		f.lastNote = bytes.Clone(r.Note)
-		n, err := readNote(r.Note)
-		if err != nil {
-			return m, err
-		}
-		f.take(n.Categories)
+	n, err := f.notes.read(r.Note)
+	if err != nil {
+		return m, err
 	}
+	f.take(n.Categories)
 	m.MediaBlocks(func(b *history.Block) {
 		if b.Attachment != "" && !f.names[b.Attachment] {
 			f.names[b.Attachment], f.order = true, append(f.order, namedAt{b.Attachment, m.Seq})

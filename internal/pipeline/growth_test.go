@@ -2,9 +2,11 @@ package pipeline
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"historyd/internal/durable/crashfs"
 	"historyd/internal/history"
@@ -38,5 +40,47 @@ func TestAppendsTakeNoMoreOfTheDiskInALongConversation(t *testing.T) {
 	o2, w2 := cost(200)
 	if o2 > o1+o1/10 || w2 > w1+w1/10 {
 		t.Errorf("200 turns behind 1500: %d operations and %d bytes written; behind 4700: %d and %d", o1, w1, o2, w2)
+	}
+}
+
+// What is kept with a commit may be as large as the commit, and is read once, not once for each of its messages.
+func TestAnExportReadsANoteOnce(t *testing.T) {
+	b := newBench(t, projection.Options{})
+	read := func(name string, results int) func() time.Duration {
+		c := conversation(t, "ann")
+		c.Name = name
+		turn := Turn{Messages: []history.Message{said(history.User, "a")}}
+		for range results { // each is withheld, which the note tells
+			turn.Messages = append(turn.Messages, shows("c", history.Text("a secret")))
+		}
+		b.record(c, turn)
+		return func() time.Duration {
+			began := time.Now()
+			e, err := b.Export(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			n := 0
+			for _, err := range e.Records(t.Context()) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				n++
+			}
+			if n != results+1 {
+				t.Fatalf("%d records", n)
+			}
+			return time.Since(began)
+		}
+	}
+	const times = 16
+	few, many := read("few", 1000), read("many", times*1000)
+	least := math.Inf(1)
+	for range 5 { // the machine may have been busy with something else
+		least = min(least, float64(many())/float64(few()))
+	}
+	if least > 4*times {
+		t.Errorf("an export of %d times as many messages takes %.0f times as long", times, least)
 	}
 }

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"bytes"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"fmt"
@@ -60,6 +61,22 @@ func readNote(v jsontext.Value) (note, error) {
 		return note{}, fmt.Errorf("read the note of a commit: %T", err)
 	}
 	return n, nil
+}
+
+// A noteReader reads the notes of messages that come one after the other, each once.
+type noteReader struct {
+	// last is no copy: all messages of a commit come with the same bytes, which are told to be the same without a look
+	// at them. A note may be as large as its commit.
+	last jsontext.Value
+}
+
+// read returns the note, or nothing when it is that of the message before.
+func (n *noteReader) read(v jsontext.Value) (note, error) {
+	if bytes.Equal(v, n.last) {
+		return note{}, nil
+	}
+	n.last = v
+	return readNote(v)
 }
 
 func noted(changes []projection.Change) []notedChange {
