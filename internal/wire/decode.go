@@ -168,9 +168,9 @@ func (d *decoder) decode(v strictjson.Value, path string) []history.Message {
 	faultsBefore := d.count()
 	c := codecs[d.format]
 	if c == nil {
-		m := history.ParseMessage(v, path, d.door, &d.faults)
-		d.depth(v, path, &m, faultsBefore)
-		return []history.Message{m}
+		msgs := []history.Message{history.ParseMessage(v, path, d.door, &d.faults)}
+		d.depth(v, path, msgs, faultsBefore)
+		return msgs
 	}
 	msgs := c.decode(d, v, path)
 	for i := range msgs {
@@ -178,8 +178,8 @@ func (d *decoder) decode(v strictjson.Value, path string) []history.Message {
 			msgs[i].Imported = true
 			fillProvider(d.format, &msgs[i])
 		}
-		d.depth(v, path, &msgs[i], faultsBefore)
 	}
+	d.depth(v, path, msgs, faultsBefore)
 	return msgs
 }
 
@@ -199,11 +199,16 @@ func (d *decoder) refuseCarriers(v strictjson.Value, path string, unknown jsonte
 	}
 }
 
-// depth refuses a message that would not fit into a native document.
-func (d *decoder) depth(v strictjson.Value, path string, m *history.Message, faultsBefore int) {
-	if d.count() == faultsBefore && nesting(v.Raw)+addedDepth > nativeRoom &&
-		nesting(history.AppendMessage(nil, m)) > nativeRoom {
-		d.fault(v, path, "nests over %d levels in native form", strictjson.MaxDepth)
+// depth refuses an element of which a message would not fit into a native document.
+func (d *decoder) depth(v strictjson.Value, path string, msgs []history.Message, faultsBefore int) {
+	if d.count() > faultsBefore || nesting(v.Raw)+addedDepth <= nativeRoom {
+		return
+	}
+	for i := range msgs {
+		if nesting(history.AppendMessage(nil, &msgs[i])) > nativeRoom {
+			d.fault(v, path, "nests over %d levels in native form", strictjson.MaxDepth)
+			return
+		}
 	}
 }
 

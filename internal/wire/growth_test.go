@@ -1,0 +1,42 @@
+package wire
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Reading a message takes no longer for each of its parts because there are many of them.
+func TestReadingAMessageTakesAsLongAsItIs(t *testing.T) {
+	for _, tt := range []struct {
+		name              string
+		format            Format
+		head, piece, tail string
+	}{
+		{"results and texts by turns", Anthropic, `{"role":"user","content":[`, `{"type":"tool_result","tool_use_id":"a","content":"r"},{"type":"text","text":"a"}`, `]}`},
+		{"calls", Anthropic, `{"role":"assistant","content":[`, `{"type":"tool_use","id":"a","name":"f","input":{}}`, `]}`},
+		{"results and texts by turns", Gemini, `{"role":"user","parts":[`, `{"functionResponse":{"name":"f","response":{"result":"r"}}},{"text":"a"}`, `]}`},
+		{"calls without ids", Gemini, `{"role":"model","parts":[`, `{"functionCall":{"name":"f","args":{}}}`, `]}`},
+		{"calls", OpenAI, `{"role":"assistant","content":null,"tool_calls":[`, `{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}`, `]}`},
+		{"parts", Responses, `{"type":"message","role":"user","content":[`, `{"type":"input_text","text":"a"}`, `]}`},
+		{"blocks", Native, `{"role":"user","content":[`, `{"type":"text","text":"a"}`, `]}`},
+	} {
+		read := func(pieces int) time.Duration {
+			body := []byte(`{"messages":[` + tt.head + strings.Repeat(tt.piece+",", pieces-1) + tt.piece + tt.tail + `]}`)
+			began := time.Now()
+			if _, err := DecodeAppend(tt.format, body, 0); err != nil {
+				t.Fatalf("%s, %s: %v", tt.format, tt.name, err)
+			}
+			return time.Since(began)
+		}
+		const times = 16
+		least := math.Inf(1)
+		for range 5 { // the machine may have been busy with something else
+			least = min(least, float64(read(times*500))/float64(read(500)))
+		}
+		if least > 4*times {
+			t.Errorf("%s, %s: %d times as many take %.0f times as long", tt.format, tt.name, times, least)
+		}
+	}
+}
