@@ -1,0 +1,242 @@
+package api
+
+import (
+	"encoding/json/jsontext"
+	"fmt"
+	"strings"
+	"testing"
+
+	"historyd/internal/history"
+	"historyd/internal/projection"
+	"historyd/test/judge"
+)
+
+// everyFormat is how a conversation comes in and goes out.
+var everyFormat = append([]string{"native"}, providers...)
+
+// A NUL that somebody said is in the record. No search of others fails for it, and no provider is sent it.
+func TestOneNULSpoilsNothing(t *testing.T) {
+	d := newDaemon(t, projection.Options{UnknownTools: "keep"})
+	want(t, d.post("ann", turns, `{"messages":[{"role":"user","content":"apple a\u0000b pear"},
+		{"role":"assistant","content":[{"type":"tool_call","id":"c","name":"f","arguments":{"k\u0000":"v\u0000"}}]},
+		{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"r\u0000s"}]},{"role":"assistant","content":"\u0000"}]}`), 201, "")
+	d.say("ann", "other", "another apple")
+	for query, want := range map[string]int{"apple": 2, "pear": 1, "another": 1, "a%00b": 1, "%22a+b%22": 1} {
+		got := d.get("ann", "/v1/search?q="+query)
+		if n := strings.Count(got.body, `"seq":`); got.status != 200 || n != want {
+			t.Errorf("a search for %s: %d, %d messages, want %d: %s", query, got.status, n, want, got.body)
+		}
+	}
+	if page := d.get("ann", "/v1/conversations/x/messages").body; !strings.Contains(page, `apple a\u0000b pear`) {
+		t.Errorf("the record holds %s", page)
+	}
+	for _, format := range providers {
+		r := as[fullReply](t, d.get("ann", fullOfX+"&format="+format))
+		if why := judge.Check(format, r.Messages, r.System, r.Tools); len(why) > 0 || !strings.Contains(string(r.Messages), "apple a\uFFFDb pear") || r.Report["replaced_characters"] == nil {
+			t.Errorf("%s: %q, report %v: %s", format, why, r.Report, r.Messages)
+		}
+	}
+}
+
+// callOf is an answer that calls f with these arguments, in each format.
+func callOf(format, arguments string) string {
+	text := string(history.AppendString(nil, arguments))
+	return map[string]string{
+		"native":    `{"role":"assistant","content":[{"type":"tool_call","id":"c","name":"f","arguments":` + arguments + `}]}`,
+		"openai":    `{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":` + text + `}}]}`,
+		"anthropic": `{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f","input":` + arguments + `}]}`,
+		"responses": `{"type":"function_call","call_id":"c","name":"f","arguments":` + text + `}`,
+		"gemini":    `{"role":"model","parts":[{"functionCall":{"id":"c","name":"f","args":` + arguments + `}}]}`,
+	}[format]
+}
+
+// Whatever format a call comes in by, its arguments go out in each of the formats as they came: numbers, the order of members,
+// escapes, and signs that HTML or JavaScript would have escaped.
+func TestArgumentsGoThroughEveryFormatAsTheyAre(t *testing.T) {
+	d := newDaemon(t, projection.Options{UnknownTools: "keep"})
+	for i, arguments := range []string{
+		`{"id":2512292042121000001,"x":1.0,"y":1e400,"z":-0,"w":1E5,"v":0.10,"u":1e-999}`,
+		`{"b":1,"a":{"d":[],"c":{}},"":null}`,
+		`{"cmd":"a && b < c > d","html":"</script><!-- é 🎉","nbsp":"\u00a0\u2028\ud83c\udf89\/"}`,
+		`{"template":"%s {{x}} ${y} \\u003c \" ' ","type":"text","_withheld":"no"}`,
+	} {
+		for _, from := range everyFormat {
+			name := fmt.Sprint("/v1/conversations/", from, i)
+			want(t, d.post("ann", name+"/turns?format="+from, `{"messages":[`+callOf(from, arguments)+`]}`), 201, "")
+			for _, to := range everyFormat {
+				for _, path := range []string{"/replay?mode=full&format=" + to, "/export?format=" + to} {
+					var compact jsontext.Value = []byte(d.get("ann", name+path).body)
+					must(t, compact.Compact(jsontext.PreserveRawStrings(true)))
+					in, text := string(compact), string(history.AppendString(nil, arguments))
+					if !strings.Contains(in, `:`+arguments) && !strings.Contains(in, `"arguments":`+text) {
+						t.Errorf("from %s, %s: %s, want %s", from, path, in, arguments)
+					}
+				}
+			}
+		}
+	}
+}
+
+// No way out escapes what JSON does not make it escape.
+func TestNothingIsEscapedForHTML(t *testing.T) {
+	d := newDaemon(t, projection.Options{UnknownTools: "keep"})
+	const said = "a && b < c > d <script>"
+	want(t, d.post("ann", turns, `{"messages":[{"role":"user","content":"`+said+`","metadata":{"m":"`+said+`"}},`+callOf("native", `{"q":"`+said+`"}`)+`,
+		{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"`+said+`"}]},{"role":"assistant","content":"`+said+`"}]}`), 201, "")
+	for i := range 20 {
+		d.say("ann", "x", fmt.Sprint(said, i))
+	}
+	paths := []string{"", "/messages", "/export?format=jsonl", "/export?format=tar"}
+	for _, format := range everyFormat {
+		paths = append(paths, "/export?format="+format, "/replay?mode=text&format="+format, "/replay?mode=full&format="+format)
+	}
+	bodies := map[string]string{
+		"the list": d.get("ann", "/v1/conversations").body, "a search": d.get("ann", "/v1/search?q=script").body,
+		"the replay of a post": d.post("ann", replayOfX, `{"mode":"full","format":"openai","granted":["a<b"],"role":"a&b"}`).body,
+	}
+	for _, path := range paths {
+		bodies[path] = d.get("ann", "/v1/conversations/x"+path).body
+	}
+	for what, body := range bodies {
+		// A summary is quoted data, in which < and > are escaped so that nothing ends its frame.
+		at := strings.Index(body, said)
+		if at < 0 || strings.Contains(body[at:], `\u0026`) {
+			t.Errorf("%s: %s", what, body)
+		}
+		for _, line := range strings.Split(body, said)[1:] {
+			if strings.HasPrefix(line, `\u`) {
+				t.Errorf("%s: %s", what, line)
+			}
+		}
+	}
+}
+
+// blanks are turns in which somebody said nothing, or not a word, with what each format has for that.
+var blanks = map[string][]string{
+	"native": {
+		`{"role":"assistant","content":" "}`, `{"role":"assistant","content":""}`, `{"role":"assistant","content":[{"type":"text","text":" "},{"type":"text","text":"x"}]}`,
+		`{"role":"user","content":"\n"}`, `{"role":"user","content":""}`, `{"role":"system","content":" "}`, `{"role":"assistant","content":"\u00a0\u200b\u0000"}`, `{"role":"assistant","content":"x \n"}`,
+		`{"role":"assistant","content":[{"type":"tool_call","id":"c","name":"f","arguments":{}}]},{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":""}]}`,
+		`{"role":"assistant","content":[{"type":"tool_call","id":"c","name":"f","arguments":{}}]},{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":[]}]}`,
+		`{"role":"assistant","content":[{"type":"tool_call","id":"c","name":"f","arguments":{}}]},{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":[{"type":"text","text":" "}],"is_error":true}]}`,
+	},
+	"openai": {
+		`{"role":"assistant","content":null}`, `{"role":"assistant","content":""}`, `{"role":"user","content":[{"type":"text","text":""}]}`,
+		`{"role":"assistant","content":"","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":""}}]},{"role":"tool","tool_call_id":"c","content":""}`,
+	},
+	"anthropic": {
+		`{"role":"assistant","content":[]}`, `{"role":"assistant","content":[{"type":"text","text":""}]}`, `{"role":"user","content":" "}`,
+		`{"role":"assistant","content":[{"type":"thinking","thinking":"a","signature":"s"},{"type":"text","text":" "},{"type":"thinking","thinking":"b","signature":"t"},{"type":"tool_use","id":"c","name":"f","input":{}}]},
+			{"role":"user","content":[{"type":"tool_result","tool_use_id":"c"}]}`,
+		`{"role":"assistant","content":[{"type":"text","text":"\n\n"},{"type":"tool_use","id":"c","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":[],"is_error":true}]}`,
+	},
+	"responses": {
+		`{"type":"message","role":"assistant","content":[{"type":"output_text","text":"","annotations":[]}]}`, `{"type":"message","role":"user","content":""}`,
+		`{"type":"function_call","call_id":"c","name":"f","arguments":""},{"type":"function_call_output","call_id":"c","output":""}`,
+		`{"type":"function_call","call_id":"c","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c","output":[]}`,
+	},
+	"gemini": {
+		`{"role":"model","parts":[]}`, `{"role":"model","parts":[{"text":""}]}`, `{"role":"user","parts":[{"text":""}]}`,
+		`{"role":"model","parts":[{"functionCall":{"name":"f"}}]},{"role":"user","parts":[{"functionResponse":{"name":"f","response":{}}}]}`,
+	},
+}
+
+// Nothing that is empty or blank ends a conversation: it is kept, and each provider accepts what it is sent from then on.
+func TestBlankTextsEndNoConversation(t *testing.T) {
+	d := newDaemon(t, projection.Options{UnknownTools: "keep"})
+	n := 0
+	for from, list := range blanks {
+		for _, messages := range list {
+			for _, before := range []string{"", "said"} {
+				n++
+				name := fmt.Sprint("/v1/conversations/c", n)
+				if before != "" {
+					d.say("ann", fmt.Sprint("c", n), before)
+				}
+				want(t, d.post("ann", name+"/turns?format="+from, `{"messages":[`+messages+`]}`), 201, "")
+				for range 2 { // the second time somebody has gone on
+					for _, to := range providers {
+						for _, mode := range []string{"text", "full"} {
+							r := as[fullReply](t, d.get("ann", name+"/replay?mode="+mode+"&format="+to))
+							if why := judge.Check(to, r.Messages, r.System, r.Tools); len(why) > 0 && string(r.Messages) != "[]" {
+								t.Errorf("%s behind %q, mode %s for %s: %q: %s", messages, before, mode, to, why, r.Messages)
+							}
+						}
+					}
+					d.say("ann", fmt.Sprint("c", n), "go on")
+				}
+				if got := d.get("ann", name+"/export?format="+from); got.status != 200 || !jsontext.Value(got.body).IsValid() {
+					t.Errorf("%s: the export is %d %s", messages, got.status, got.body)
+				}
+			}
+		}
+	}
+	// Signed thinking stays where it was, and so does the blank between two of them.
+	want(t, d.post("ann", turns+"?format=anthropic", `{"messages":[{"role":"user","content":"q"},`+blanks["anthropic"][3]+`]}`), 201, "")
+	if got := d.get("ann", fullOfX+"&format=anthropic").body; !strings.Contains(got, `"signature":"s"},{"type":"text","text":" "},{"type":"thinking","thinking":"b","signature":"t"}`) {
+		t.Errorf("thinking is sent as %s", got)
+	}
+	for _, body := range []string{`{"messages":[]}`, `{"messages":[{"role":"assistant","content":[]}]}`, `{"messages":[{"role":"assistant"}]}`, `{"messages":[{"role":"assistant","content":null}]}`} {
+		want(t, d.post("ann", turns, body), 400, "invalid_message")
+	}
+}
+
+// The same state gives the same bytes, also where an answer is made of what has no order of its own.
+func TestEveryAnswerIsTheSameBytesAgain(t *testing.T) {
+	d := newDaemon(t, projection.Options{UnknownTools: "keep"})
+	for i := range 12 {
+		want(t, d.post("ann", turns, fmt.Sprintf(`{"messages":[{"role":"user","content":"q%d","metadata":{"b":1,"a":2},"zz":1,"aa":2},
+			{"role":"assistant","content":[{"type":"tool_call","id":"c%[1]d","name":"tool.%[1]d","arguments":{"b":1,"a":2}}],"usage":{"z":1,"a":2}},
+			{"role":"tool","content":[{"type":"tool_result","call_id":"c%[1]d","content":"r","is_error":true}]},
+			{"role":"assistant","content":"a"}],"tool_categories":{"z":"y","a":"b","*":"general"}}`, i)), 201, "")
+	}
+	requests := map[string]string{"/v1/conversations": "", "/v1/conversations/x": "", "/v1/conversations/x/messages": "", "/v1/conversations/x/export?format=jsonl": "", "/v1/conversations/x/export?format=tar": "", "/openapi.json": ""}
+	for _, format := range everyFormat {
+		requests["/v1/conversations/x/export?format="+format] = ""
+		requests["/v1/conversations/x/replay?format="+format] = ""
+		requests[replayOfX+"?mode=full&format="+format] = fmt.Sprintf(`{"tools":[%s],"granted":["z","y","tool.3","tool.4","w"],"role":"r"}`, tools[format])
+	}
+	send := func(path, body string) string {
+		if body == "" {
+			return d.get("ann", path).body
+		}
+		return d.post("ann", path, body).body
+	}
+	for path, body := range requests {
+		first := send(path, body)
+		for i := range 30 {
+			if i%3 == 0 {
+				d.handler.(*server).replays.forgetAll(d.caller("ann").Scope())
+			}
+			if again := send(path, body); again != first {
+				t.Fatalf("%s: answer %d is %s\nthe first was %s", path, i+2, again, first)
+			}
+		}
+	}
+}
+
+// tools declares one, in each format.
+var tools = map[string]string{
+	"native": `{"name":"t","parameters":{"type":"object"}}`, "openai": fmt.Sprintf(mappedTool["openai"], "t"), "anthropic": fmt.Sprintf(mappedTool["anthropic"], "t"),
+	"responses": fmt.Sprintf(mappedTool["responses"], "t"), "gemini": fmt.Sprintf(mappedTool["gemini"], "t"),
+}
+
+// What stands for a withheld value is told from what somebody wrote: beside it stands that it was withheld, and never beside
+// the other.
+func TestAMaskIsToldFromWhatSomebodyWrote(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	for _, written := range []string{"***", "…", "[REDACTED]", "[withheld: wallet]", `{\"_withheld\":\"wallet\"}`, "\\n[... 46081 characters cut by historyd; the full text is not stored ...]\\n"} {
+		body := `{"messages":[{"role":"user","content":"` + written + `"},
+			{"role":"assistant","content":[{"type":"text","text":"` + written + `"},{"type":"tool_call","id":"c","name":"echo","arguments":{"_withheld":"` + written + `"}}]},
+			{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"` + written + `"}]}],"tool_categories":{"echo":"general"}}`
+		want(t, d.post("ann", turns, body), 201, "")
+		got := d.get("ann", "/v1/conversations/x/messages?order=desc&limit=3").body
+		if strings.Contains(got, "redacted") || strings.Contains(got, "truncated") || strings.Count(got, written) != 4 {
+			t.Errorf("%s: the record holds %s", written, got)
+		}
+	}
+	want(t, d.post("ann", "/v1/conversations/z/turns", `{"messages":[{"role":"assistant","content":[{"type":"tool_call","id":"c","name":"pay","arguments":{"password":"hunter2"}}]}],"tool_categories":{"pay":"wallet"}}`), 201, "")
+	if got := d.get("ann", "/v1/conversations/z/messages").body; !strings.Contains(got, `"arguments":{"_withheld":"wallet"},"redacted":{"category":"wallet","reason":"category"}`) {
+		t.Errorf("the record holds %s", got)
+	}
+}
