@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"historyd/internal/history"
 	"historyd/internal/identity"
 	"historyd/internal/projection"
 )
@@ -122,7 +124,7 @@ func TestTheListHasEachConversationOnce(t *testing.T) {
 			t.Errorf("limit %d: %q, want %q", limit, seen, names)
 		}
 	}
-	for _, query := range []string{"limit=0", "limit=-1", "limit=1001", "limit=-1", "limit=abc", "limit=", "cursor=", "cursor=no%20such", "cursor=*"} {
+	for _, query := range []string{"limit=0", "limit=-1", "limit=1001", "limit=-1", "limit=abc", "limit=", "limit=%2B5", "limit=99999999999999999999", "cursor=", "cursor=no%20such", "cursor=*", "cursor=01K00000000000000000000000", "page=0", "size=1000000000", "offset=-1"} {
 		want(t, d.get("ann", "/v1/conversations?"+query), 400, "invalid_parameter")
 	}
 }
@@ -198,4 +200,74 @@ func TestClearAnswersTheSameAgain(t *testing.T) {
 	d.say("ann", "default", "x")
 	want(t, d.send(request{method: "DELETE", path: "/v1/history", caller: "ann"}), 204, "")
 	want(t, d.get("ann", "/v1/conversations/default"), 404, "not_found")
+}
+
+// A place in the list is not lost when the conversation there goes, or moves to the front, and it is of its caller alone.
+func TestAPlaceInTheListOutlivesItsConversation(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	for i := range 10 {
+		d.say("ann", fmt.Sprint("c", i), "hi")
+	}
+	names := func(caller, query string) (list []string) {
+		for _, item := range as[listReply](t, d.get(caller, "/v1/conversations?limit=3"+query)).Data {
+			list = append(list, item.Name)
+		}
+		return list
+	}
+	next := "&cursor=" + *as[listReply](t, d.get("ann", "/v1/conversations?limit=3")).Next
+	for _, what := range []string{"as it was", "cleared", "in use"} {
+		switch what {
+		case "cleared":
+			want(t, d.send(request{method: "DELETE", path: "/v1/conversations/c7", caller: "ann"}), 204, "")
+		case "in use":
+			d.say("ann", "c7", "again")
+		}
+		if got := names("ann", next); !slices.Equal(got, []string{"c6", "c5", "c4"}) {
+			t.Errorf("%s: the next page has %q", what, got)
+		}
+	}
+	if got := names("bob", next); len(got) != 0 {
+		t.Errorf("the place of another caller shows %q", got)
+	}
+}
+
+// What is cleared takes along all that was made of it, and nothing of any other conversation, also where both hold the
+// same bytes.
+func TestAClearedConversationBeginsAnewAndTakesNothingOfOthers(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	hash := strings.TrimPrefix(history.AttachmentName(picture(1)), "sha256:")
+	image := `{"messages":[{"role":"user","content":[{"type":"text","text":"the title"},{"type":"image","media_type":"image/png","data":"` + base64.StdEncoding.EncodeToString(picture(1)) + `"}],"metadata":{"m":1}}]}`
+	places := [][2]string{{"ann", "x"}, {"ann", "y"}, {"bob", "x"}}
+	for _, p := range places {
+		want(t, d.post(p[0], "/v1/conversations/"+p[1]+"/turns", image, "Idempotency-Key", "k"), 201, "")
+		for i := range 20 {
+			d.say(p[0], p[1], fmt.Sprint("turn ", i))
+		}
+		want(t, d.post(p[0], "/v1/conversations/"+p[1]+"/rewind", `{"through_seq":39}`), 200, "")
+	}
+	before := as[conversationReply](t, d.get("ann", "/v1/conversations/x"))
+	if before.Title != "the title" || len(before.Summary) < 10 {
+		t.Fatalf("before: %+v", before)
+	}
+	want(t, d.send(request{method: "DELETE", path: "/v1/conversations/x", caller: "ann"}), 204, "")
+	for _, p := range places[1:] {
+		got := d.get(p[0], "/v1/conversations/"+p[1]+"/attachments/"+hash)
+		if want(t, got, 200, ""); got.body != string(picture(1)) {
+			t.Errorf("%v: %d bytes come back", p, len(got.body))
+		}
+		if now := as[conversationReply](t, d.get(p[0], "/v1/conversations/"+p[1])); now.Title != "the title" || len(now.Summary) < 10 || now.Messages != before.Messages {
+			t.Errorf("%v is now %+v", p, now)
+		}
+	}
+	if got := d.post("ann", turns, `{"messages":[{"role":"assistant","content":"anew"}]}`, "Idempotency-Key", "k"); got.status != 201 || got.header.Get("Idempotent-Replayed") != "" {
+		t.Errorf("a key of the last life: %d %s", got.status, got.body)
+	}
+	now := as[conversationReply](t, d.get("ann", "/v1/conversations/x"))
+	if now.Title != "" || string(now.Summary) != "null" || now.Messages != 1 || now.Turns != 0 || now.CreatedAt == before.CreatedAt || now.Bytes >= before.Bytes/10 {
+		t.Errorf("the next life begins as %+v", now)
+	}
+	want(t, d.get("ann", "/v1/conversations/x/attachments/"+hash), 404, "not_found")
+	if got := d.get("ann", replayOfX).body; !strings.Contains(got, `"messages":[{`) || strings.Contains(got, "turn 1") || strings.Contains(got, `"summary"`) {
+		t.Errorf("the next life is replayed as %s", got)
+	}
 }

@@ -77,40 +77,6 @@ func TestArgumentsGoThroughEveryFormatAsTheyAre(t *testing.T) {
 	}
 }
 
-// No way out escapes what JSON does not make it escape.
-func TestNothingIsEscapedForHTML(t *testing.T) {
-	d := newDaemon(t, projection.Options{UnknownTools: "keep"})
-	const said = "a && b < c > d <script>"
-	want(t, d.post("ann", turns, `{"messages":[{"role":"user","content":"`+said+`","metadata":{"m":"`+said+`"}},`+callOf("native", `{"q":"`+said+`"}`)+`,
-		{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"`+said+`"}]},{"role":"assistant","content":"`+said+`"}]}`), 201, "")
-	for i := range 20 {
-		d.say("ann", "x", fmt.Sprint(said, i))
-	}
-	paths := []string{"", "/messages", "/export?format=jsonl", "/export?format=tar"}
-	for _, format := range everyFormat {
-		paths = append(paths, "/export?format="+format, "/replay?mode=text&format="+format, "/replay?mode=full&format="+format)
-	}
-	bodies := map[string]string{
-		"the list": d.get("ann", "/v1/conversations").body, "a search": d.get("ann", "/v1/search?q=script").body,
-		"the replay of a post": d.post("ann", replayOfX, `{"mode":"full","format":"openai","granted":["a<b"],"role":"a&b"}`).body,
-	}
-	for _, path := range paths {
-		bodies[path] = d.get("ann", "/v1/conversations/x"+path).body
-	}
-	for what, body := range bodies {
-		// A summary is quoted data, in which < and > are escaped so that nothing ends its frame.
-		at := strings.Index(body, said)
-		if at < 0 || strings.Contains(body[at:], `\u0026`) {
-			t.Errorf("%s: %s", what, body)
-		}
-		for _, line := range strings.Split(body, said)[1:] {
-			if strings.HasPrefix(line, `\u`) {
-				t.Errorf("%s: %s", what, line)
-			}
-		}
-	}
-}
-
 // blanks are turns in which somebody said nothing, or not a word, with what each format has for that.
 var blanks = map[string][]string{
 	"native": {

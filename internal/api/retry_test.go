@@ -51,6 +51,41 @@ func TestAKeyIsNoIDOfAMessage(t *testing.T) {
 	}
 }
 
+// An agent that hands over its whole history after every turn imports it: only what is new is stored, also where the same was
+// said twice, where it is kept otherwise than it is sent, and where a retry comes twice.
+func TestAWholeHistorySentEachTurnAddsOnlyWhatIsNew(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	for format, turn := range map[string]string{
+		"native":    `{"role":"user","content":"go on"},` + pay("native") + `,{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"hunter2 is paid"}]},{"role":"assistant","content":"done"}`,
+		"openai":    `{"role":"user","content":"go on"},` + pay("openai") + `,{"role":"tool","tool_call_id":"c","content":"hunter2 is paid"},{"role":"assistant","content":"done"}`,
+		"anthropic": `{"role":"user","content":"go on"},` + pay("anthropic") + `,{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":"hunter2 is paid"}]},{"role":"assistant","content":"done"}`,
+		"responses": `{"type":"message","role":"user","content":"go on"},` + pay("responses") + `,{"type":"function_call_output","call_id":"c","output":"hunter2 is paid"},{"type":"message","role":"assistant","content":"done"}`,
+		"gemini":    `{"role":"user","parts":[{"text":"go on"}]},` + pay("gemini") + `,{"role":"user","parts":[{"functionResponse":{"id":"c","name":"f","response":{"result":"hunter2 is paid"}}}]},{"role":"model","parts":[{"text":"done"}]}`,
+	} {
+		head := map[string]string{"native": `"version":1,"type":"historyd.history","messages"`, "gemini": `"contents"`, "responses": `"input"`}[format]
+		if head == "" {
+			head = `"messages"`
+		}
+		to := "/v1/conversations/" + format
+		for n := range 4 {
+			body := `{"tool_categories":{"f":"wallet"},` + head + `:[` + strings.TrimSuffix(strings.Repeat(turn+",", n+1), ",") + `]}`
+			for again, added := range []int64{4, 0} {
+				got := d.post("ann", to+"/import?mode=append&format="+format, body)
+				want(t, got, 201, "")
+				if r := as[importReply](t, got); r.Imported != added || r.LastSeq != int64(4*n+4) {
+					t.Errorf("%s, %d turns, sent %d times: %s", format, n+1, again+1, got.body)
+				}
+			}
+		}
+		if page := d.get("ann", to+"/messages").body; strings.Contains(page, "hunter2") || strings.Count(page, `"seq":`) != 16 {
+			t.Errorf("%s: the record holds %s", format, page)
+		}
+	}
+}
+
+// pay is a call of a tool for money.
+func pay(format string) string { return callOf(format, `{"pin":"hunter2"}`) }
+
 // A list that cannot be made is an error, and not an empty list.
 func TestAListThatCannotBeMadeIsAnError(t *testing.T) {
 	d := newDaemon(t, projection.Options{})
