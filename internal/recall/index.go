@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"path"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,6 +61,7 @@ type Index struct {
 	memory   atomic.Int64 // in memtables
 	cache    *blockCache
 	searches *doorway
+	width    int // sources of one search at a time
 
 	life context.Context // ends with Close
 	end  context.CancelFunc
@@ -120,6 +122,7 @@ func NewIndex(o SearchOptions) (*Index, error) {
 		memLimit: o.MaxMemory / 2,
 		cache:    newBlockCache(o.MaxMemory / 2),
 		searches: newDoorway(maxSearches, maxSearches/2),
+		width:    min(maxScorers, runtime.NumCPU()),
 		wake:     make(chan struct{}, 1),
 		hurry:    make(chan struct{}, 1),
 		callers:  map[identity.Scope]*caller{},

@@ -60,7 +60,8 @@ type Query struct {
 	Limit  int    // 0 means 20; no more than MaxResults
 	Cursor string // Results.Next of the page before
 
-	// Exclude, which may be nil, drops what it is true for. It is asked for candidates only, and must be quick.
+	// Exclude, which may be nil, drops what it is true for. It is asked for candidates only, from several
+	// goroutines, and must be quick.
 	Exclude func(Place) bool
 }
 

@@ -2,7 +2,6 @@ package recall
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
 	"errors"
 	"math"
@@ -85,7 +84,8 @@ func (x *Index) search(ctx context.Context, scope identity.Scope, q *Query) (Res
 		return Results{}, err
 	}
 	defer x.release(c)
-	f := &finder{ctx: ctx, query: q, after: after, max: q.limit() + spareHits}
+	f := &finder{ctx: ctx, query: q, after: after, max: q.limit() + spareHits, width: x.width}
+	f.best.newest = q.Sort == Newest
 	for mended := true; mended; {
 		if err := x.await(ctx, c, q.Conversation); err != nil {
 			return Results{}, err
@@ -147,13 +147,14 @@ type finder struct {
 	units   []unit
 	after   *rank
 	max     int
+	width   int         // sources at a time
 	weights [][]float64 // of the terms of each unit
 	asked   float64     // their sum, of units that are not excluded
 	docs    int         // in all sources
 	average float64     // tokens of a document
 	best    candidates
 	total   int
-	room    *scores
+	room    *scores // while a source is gone through
 }
 
 // rank finds the best documents of a caller. It reports whether something was found spoilt and removed, so that it has
@@ -200,9 +201,7 @@ func (x *Index) rankOnce(c *caller, f *finder) (*segment, error) {
 	f.best.list, f.total = f.best.list[:0], 0
 	i, err := f.weigh(sources)
 	if err == nil {
-		f.room = scoreRooms.Get().(*scores)
 		i, err = f.score(sources)
-		scoreRooms.Put(f.room)
 	}
 	if spoilt(err) {
 		return at(i), err
@@ -328,12 +327,11 @@ func (f *finder) each(s source, u *unit, term string, visit func(df int, load fu
 func (f *finder) choose(s source, within []uint32, must uint8) error {
 	q, room := f.query, f.room
 	filtered := within != nil || q.Role != "" || !q.After.IsZero() || !q.Before.IsZero() || q.AfterSeq > 0 || q.BeforeSeq > 0
-	newest := q.Sort == Newest
 	for i, score := range room.score {
 		if score <= 0 || room.out[i] || room.hits[i] != must {
 			continue
 		}
-		full := !filtered && !newest && f.after == nil && len(f.best.list) >= f.max
+		full := !filtered && !f.best.newest && f.after == nil && len(f.best.list) >= f.max
 		if full && (score+askedWeight*room.best)*answerWeight < f.best.list[0].score {
 			f.total++
 			continue
@@ -358,7 +356,7 @@ func (f *finder) choose(s source, within []uint32, must uint8) error {
 		if err != nil {
 			return err
 		}
-		f.offer(candidate{rank{score, d.at, e.name, d.seq}, e.epoch, held, d.role, d.ref}, newest)
+		f.offer(candidate{rank{score, d.at, e.name, d.seq}, e.epoch, held, d.role, d.ref})
 	}
 	return nil
 }
@@ -383,11 +381,11 @@ func (q *Query) within(at time.Time) bool {
 }
 
 // offer takes a candidate if it is behind the cursor and among the best so far.
-func (f *finder) offer(c candidate, newest bool) {
+func (f *finder) offer(c candidate) {
+	newest := f.best.newest
 	if f.after != nil && !f.after.before(c.rank, newest) {
 		return
 	}
-	f.best.newest = newest
 	if len(f.best.list) >= f.max && !c.before(f.best.list[0].rank, newest) {
 		return
 	}
@@ -395,10 +393,7 @@ func (f *finder) offer(c candidate, newest bool) {
 		f.total--
 		return
 	}
-	heap.Push(&f.best, c)
-	if len(f.best.list) > f.max {
-		heap.Pop(&f.best)
-	}
+	f.best.keep(c, f.max)
 }
 
 // confirm makes hits of candidates by reading them from the record. Those that are not there any more are left out,

@@ -1,6 +1,10 @@
 package recall
 
-import "historyd/internal/history"
+import (
+	"container/heap"
+
+	"historyd/internal/history"
+)
 
 // A candidate is a document that may become a hit.
 type candidate struct {
@@ -29,6 +33,14 @@ func (c *candidate) place() Place {
 type candidates struct {
 	list   []candidate
 	newest bool
+}
+
+// keep takes a candidate, and lets the last one go when there are more than most.
+func (h *candidates) keep(c candidate, most int) {
+	heap.Push(h, c)
+	if len(h.list) > most {
+		heap.Pop(h)
+	}
 }
 
 func (h *candidates) Len() int           { return len(h.list) }

@@ -1,8 +1,10 @@
 package recall
 
 import (
+	"context"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -132,4 +134,56 @@ func TestAFewWordsAreNoBetterForThat(t *testing.T) {
 	if len(got.Hits) != 2 || got.Hits[0].Score != got.Hits[1].Score {
 		t.Errorf("got %q with %v, want the same score for both", hitPlaces(got), got.Hits)
 	}
+}
+
+// An index in many parts is gone through by several goroutines, and what is found is the same as by one.
+func TestManyProcessorsFindWhatOneFinds(t *testing.T) {
+	s := newShelf(t)
+	s.finish()
+	w := newWriter(2)
+	w.write(t, s, 1000, 10)
+	x, err := NewIndex(SearchOptions{FS: s.disk, Record: s.store, MaxMemory: minMemory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.index = x
+	defer s.close()
+	scope := scopeNamed(t, "ann")
+	s.search(scope, Query{Text: "bacon"})
+	if n := len(x.callers[scope].segments); n < 2 {
+		t.Fatalf("the index has %d segments, want more", n)
+	}
+	for i := range 4 {
+		for _, q := range []Query{
+			{Text: w.text(40)}, {Text: w.text(300), Plain: true}, {Text: w.text(15), Sort: Newest}, {Text: fmt.Sprintf("%q", w.words[i]+" "+w.words[i+1])},
+			{Text: w.words[40_000+i][:2] + "*", Limit: 3}, {Text: w.text(40), Role: "user", Conversation: "c0003"},
+		} {
+			var want Results
+			for _, x.width = range []int{1, 2, maxScorers} {
+				got := s.search(scope, q)
+				if x.width == 1 {
+					want = got
+				} else if !reflect.DeepEqual(got, want) {
+					t.Errorf("%+v: by %d got %d hits %q, by one %d hits %q", q, x.width, got.Total, hitPlaces(got), want.Total, hitPlaces(want))
+				}
+			}
+		}
+	}
+	t.Run("panics", func(t *testing.T) {
+		defer func() {
+			if v := recover(); v != "at the third" {
+				t.Errorf("whoever asked got %v of a panic in the search", v)
+			}
+		}()
+		asked := make(chan bool, 2)
+		_, err := x.Search(context.Background(), scope, Query{Text: w.words[0], Exclude: func(Place) bool {
+			select {
+			case asked <- true:
+				return false
+			default:
+				panic("at the third")
+			}
+		}})
+		t.Errorf("got %v, want a panic", err)
+	})
 }

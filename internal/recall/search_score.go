@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"historyd/internal/history"
 )
@@ -62,11 +63,48 @@ func (r *scores) measure(rows []byte, average float64) {
 	r.known, r.seen = zeroed(r.known, stretches), zeroed(r.seen, stretches)
 }
 
-// score ranks the documents of all sources.
+// maxScorers is how many sources of one search are gone through at a time, each with room of its own.
+const maxScorers = 4
+
+// score ranks the documents of all sources, f.width of them at a time. It returns the number of the source that an
+// error is of, and panics where one of its goroutines did.
 func (f *finder) score(sources []source) (int, error) {
-	for i, s := range sources {
-		if err := f.source(s); err != nil {
+	var (
+		next   atomic.Int64
+		failed = make([]error, len(sources))
+		parts  = make([]*finder, min(f.width, len(sources)))
+		broken = make([]any, len(parts))
+		wg     sync.WaitGroup
+	)
+	for i := range parts {
+		part := *f
+		part.best = candidates{newest: f.query.Sort == Newest}
+		part.total = 0
+		parts[i] = &part
+		wg.Go(func() {
+			defer func() { broken[i] = recover() }() // for whoever asked, as if there were no goroutines
+			part.room = scoreRooms.Get().(*scores)
+			defer scoreRooms.Put(part.room)
+			for n := next.Add(1) - 1; n < int64(len(sources)); n = next.Add(1) - 1 {
+				failed[n] = part.source(sources[n])
+			}
+		})
+	}
+	wg.Wait()
+	for _, v := range broken {
+		if v != nil {
+			panic(v)
+		}
+	}
+	for i, err := range failed {
+		if err != nil {
 			return i, err
+		}
+	}
+	for _, part := range parts {
+		f.total += part.total
+		for _, c := range part.best.list {
+			f.best.keep(c, f.max)
 		}
 	}
 	return 0, nil
