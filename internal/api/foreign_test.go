@@ -91,3 +91,21 @@ func TestForeignDocumentsAreRefusedWhole(t *testing.T) {
 		}
 	}
 }
+
+// A document that is cut is none, wherever that was, and what is there stays.
+func TestADocumentThatIsCutIsRefused(t *testing.T) {
+	d := newDaemon(t, projection.Options{UnknownTools: "keep"})
+	want(t, d.post("ann", turns, `{"messages":[{"role":"user","content":"é🎉"},`+callOf("native", `{"a":[1.0]}`)+`,{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"r"}]}]}`), 201, "")
+	before := d.get("ann", "/v1/conversations/x/export").body
+	for _, format := range everyFormat {
+		whole := strings.TrimRight(d.get("ann", "/v1/conversations/x/export?format="+format).body, "\n")
+		for n := 1; n < len(whole); n++ {
+			if got := d.post("ann", importToX+"?mode=replace&format="+format, whole[:n]); got.status != 400 && got.status != 422 {
+				t.Fatalf("%s cut at %d: %d %s", format, n, got.status, got.body)
+			}
+		}
+		if now := d.get("ann", "/v1/conversations/x/export").body; now != before {
+			t.Fatalf("%s: the conversation is now %s", format, now)
+		}
+	}
+}

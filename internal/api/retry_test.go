@@ -5,7 +5,10 @@ import (
 	"bytes"
 	"fmt"
 	"net"
+	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -85,6 +88,56 @@ func TestAWholeHistorySentEachTurnAddsOnlyWhatIsNew(t *testing.T) {
 
 // pay is a call of a tool for money.
 func pay(format string) string { return callOf(format, `{"pin":"hunter2"}`) }
+
+// Attempts that are under way at the same time are one, too: of an append or an import by their key, of imports without a
+// key by the ids of the messages.
+func TestAttemptsAtTheSameTimeAreStoredOnce(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	history := []string{}
+	for i := range 60 {
+		history = append(history, fmt.Sprintf(`{"role":"user","content":"%d"}`, i))
+	}
+	for _, tt := range []struct {
+		name, path string
+		body       func(attempt int) string
+		key        string
+		seqs       int
+		replayed   int
+	}{
+		{"appends", "/turns", func(int) string {
+			return `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}`
+		}, "k", 2, 11},
+		{"imports", "/import?format=openai&mode=append", func(int) string { return "[" + strings.Join(history, ",") + "]" }, "k", 60, 11},
+		{"imports-without-a-key", "/import?format=openai&mode=append", func(int) string { return "[" + strings.Join(history, ",") + "]" }, "", 60, 0},
+		{"longer-and-longer-imports", "/import?format=openai&mode=append", func(n int) string { return "[" + strings.Join(history[:5*n+5], ",") + "]" }, "", 60, 0},
+	} {
+		var all sync.WaitGroup
+		var replayed atomic.Int64
+		for n := range 12 {
+			all.Go(func() {
+				r := request{method: "POST", path: "/v1/conversations/" + tt.name + tt.path, caller: "ann", body: tt.body(n)}
+				if tt.key != "" {
+					r.header = http.Header{"Idempotency-Key": {tt.key}}
+				}
+				got := d.send(r)
+				want(t, got, 201, "")
+				if got.header.Get("Idempotent-Replayed") == "true" {
+					replayed.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		page := as[pageBody](t, d.get("ann", "/v1/conversations/"+tt.name+"/messages?limit=1000"))
+		said := map[string]bool{}
+		for _, raw := range page.Data {
+			_, text, _ := strings.Cut(string(raw), `"text":`)
+			said[text] = true
+		}
+		if len(page.Data) != tt.seqs || len(said) != tt.seqs || replayed.Load() != int64(tt.replayed) {
+			t.Errorf("%s: %d messages, %d different, want %d; %d answers were given again, want %d", tt.name, len(page.Data), len(said), tt.seqs, replayed.Load(), tt.replayed)
+		}
+	}
+}
 
 // A list that cannot be made is an error, and not an empty list.
 func TestAListThatCannotBeMadeIsAnError(t *testing.T) {
