@@ -85,6 +85,26 @@ func TestALockShutsOtherProcessesOutUntilItsOwnerIsGone(t *testing.T) {
 	must(t, lock.Close())
 }
 
+// What LOCK says is for people: neither a pid that is nobody's keeps others out, nor one that is somebody else's by now, and
+// what holds the lock holds it whatever stands there.
+func TestALockIsNotWhatItsFileSays(t *testing.T) {
+	fsys, dir := scratch(t)
+	ended := exec.Command("true")
+	must(t, ended.Run())
+	for _, says := range []string{fmt.Sprintln(ended.Process.Pid), fmt.Sprintln(os.Getpid()), "1\n", "", "no pid"} {
+		must(t, os.WriteFile(filepath.Join(dir, "LOCK"), []byte(says), 0o600))
+		lock, err := fsys.Lock("LOCK")
+		if err != nil {
+			t.Errorf("with %q left in LOCK: %v", says, err)
+			continue
+		}
+		must(t, os.WriteFile(filepath.Join(dir, "LOCK"), []byte(says), 0o600))
+		_, err = fsys.Lock("LOCK")
+		wantErr(t, fmt.Sprintf("taken, with %q in LOCK", says), err, durable.ErrLocked)
+		must(t, lock.Close())
+	}
+}
+
 func TestLinksAreNotFollowed(t *testing.T) {
 	fsys, dir := scratch(t)
 	outside := t.TempDir()
