@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"strings"
@@ -82,5 +83,45 @@ func TestAnExportReadsANoteOnce(t *testing.T) {
 	}
 	if least > 4*times {
 		t.Errorf("an export of %d times as many messages takes %.0f times as long", times, least)
+	}
+}
+
+// A fold writes a summary, and nothing again of what it covers: an image is on the disk once, however often the chat around it is folded.
+func TestFoldsWriteNothingAgain(t *testing.T) {
+	b := newBench(t, projection.Options{})
+	c := conversation(t, "ann")
+	pixels := bytes.Repeat([]byte("\x89PNG pixels"), 90_000)
+	var total atomic.Int64
+	b.disk.FailWhen(func(op crashfs.Op) error {
+		total.Add(int64(len(op.Data)))
+		return nil
+	})
+	look := said(history.User, "look")
+	look.Content = append(look.Content, image(pixels))
+	b.record(c, Turn{Messages: []history.Message{look, said(history.Assistant, "a picture")}})
+	first := total.Load()
+	if n := int64(len(pixels)); first < n || first > n+n/10 {
+		t.Fatalf("%d bytes are written for an image of %d", first, n)
+	}
+	folds, last, texts := 0, int64(0), int64(0)
+	for i := range 120 {
+		text := fmt.Sprintf("%d %s", i, strings.Repeat("what is said ", 10))
+		texts += int64(2 * len(text))
+		b.record(c, Turn{Messages: []history.Message{said(history.User, text), said(history.Assistant, text)}})
+		if s := b.replay(c, Ask{}).Summary; s != nil && s.ThroughSeq != last {
+			folds, last = folds+1, s.ThroughSeq
+		}
+	}
+	const summary, line = 9000, 1024 // what a fold and what stands around a turn take at most
+	written := total.Load()
+	if most := int64(folds)*summary + 120*line + 2*texts; folds < 20 || written-first > most {
+		t.Errorf("%d folds, and %d bytes are written for %d of texts, want %d at most", folds, written-first, texts, most)
+	}
+	held := int64(0)
+	for _, content := range b.disk.Files() {
+		held += int64(len(content))
+	}
+	if most := written + 4096; held > most {
+		t.Errorf("%d bytes are on the disk, want %d at most", held, most)
 	}
 }

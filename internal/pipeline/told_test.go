@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
+	"historyd/internal/durable/crashfs"
 	"historyd/internal/history"
 	"historyd/internal/identity"
 	"historyd/internal/projection"
@@ -62,4 +65,35 @@ func TestTheIndexIsToldOfWritesThatMayHaveBeenMade(t *testing.T) {
 	if got := strings.Join(index.words, " "); got != want {
 		t.Errorf("the index is told %q, want %q", got, want)
 	}
+}
+
+// An append is done when its line is on the disk: an index that can't be written makes no failure of it, and what a client sends
+// again with its key is there once.
+func TestAnAppendIsDoneThoughItsIndexFails(t *testing.T) {
+	l := openLibrary(t, crashfs.New())
+	var failed atomic.Int64
+	l.disk.FailWhen(func(op crashfs.Op) error {
+		if strings.HasPrefix(op.Name, "index") {
+			failed.Add(1)
+			return syscall.EIO
+		}
+		return nil
+	})
+	turn := Turn{Key: "k", Messages: []history.Message{said(history.User, "the lighthouse")}}
+	for i, want := range []bool{false, true, true} {
+		done, err := l.Record(t.Context(), l.keep, turn)
+		if err != nil || done.Replayed != want || done.FirstSeq != 1 || done.LastSeq != 1 {
+			t.Errorf("time %d: %+v, %v", i+1, done, err)
+		}
+		_, _ = l.Search(t.Context(), l.keep.Scope, Query{Text: "lighthouse"}) // has the index tried
+	}
+	l.close()
+	if failed.Load() == 0 {
+		t.Error("the index was not tried")
+	}
+	l = openLibrary(t, l.disk.Kill())
+	if n := l.finds("lighthouse"); n != 1 {
+		t.Errorf("it is found %d times", n)
+	}
+	l.close()
 }
