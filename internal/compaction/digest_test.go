@@ -153,7 +153,6 @@ func TestAHugeMessageHidesNoOther(t *testing.T) {
 	}
 }
 
-// Events that software makes do not push out what people said.
 func TestManyToolsAreNotHeld(t *testing.T) {
 	var d digest
 	for i := range 5 * maxTools {
@@ -164,6 +163,7 @@ func TestManyToolsAreNotHeld(t *testing.T) {
 	}
 }
 
+// Events that software makes do not push out what people said.
 func TestTurnsAreKeptByOriginNotByPosition(t *testing.T) {
 	k := newTalk(t, Options{KeepVerbatimTurns: 1, FoldBatch: 1})
 	k.append(person("the wish"))
