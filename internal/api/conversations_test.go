@@ -124,7 +124,7 @@ func TestTheListHasEachConversationOnce(t *testing.T) {
 			t.Errorf("limit %d: %q, want %q", limit, seen, names)
 		}
 	}
-	for _, query := range []string{"limit=0", "limit=-1", "limit=1001", "limit=-1", "limit=abc", "limit=", "limit=%2B5", "limit=99999999999999999999", "cursor=", "cursor=no%20such", "cursor=*", "cursor=01K00000000000000000000000", "page=0", "size=1000000000", "offset=-1"} {
+	for _, query := range []string{"limit=0", "limit=-1", "limit=1001", "limit=abc", "limit=", "limit=%2B5", "limit=99999999999999999999", "cursor=", "cursor=no%20such", "cursor=*", "cursor=01K00000000000000000000000", "page=0", "size=1000000000", "offset=-1"} {
 		want(t, d.get("ann", "/v1/conversations?"+query), 400, "invalid_parameter")
 	}
 }

@@ -144,7 +144,7 @@ func TestParametersOfReplay(t *testing.T) {
 		"mode=full": "", "format=anthropic": "", "format=responses": "", "mode=full&format=gemini": "",
 		"mode=": "invalid_parameter", "mode=Text": "invalid_parameter", "format=tar": "unsupported_format", "format=jsonl": "unsupported_format", "format=": "unsupported_format", "format=Native": "unsupported_format",
 		"max_tokens=0": "invalid_parameter", "max_tokens=-1": "invalid_parameter", "max_tokens=+1": "invalid_parameter", "max_tokens=1.0": "invalid_parameter", "max_tokens=1e3": "invalid_parameter", "max_tokens=0x10": "invalid_parameter", "max_tokens=1_000": "invalid_parameter", "max_tokens=%205": "invalid_parameter", "max_tokens=NaN": "invalid_parameter", "max_tokens=5&max_tokens=6": "invalid_parameter", "max_tokens=9223372036854775808": "invalid_parameter", "max_tokens=": "invalid_parameter",
-		"mode=text&mode=text": "invalid_parameter", "Mode=text": "invalid_parameter", "x=1": "invalid_parameter", "recall=x": "invalid_parameter",
+		"mode=text&mode=text": "invalid_parameter", "Mode=text": "invalid_parameter", "limit=0": "invalid_parameter", "limit=-1": "invalid_parameter", "x=1": "invalid_parameter", "recall=x": "invalid_parameter",
 	} {
 		got := d.get("ann", replayOfX+"?"+query)
 		want(t, got, map[string]int{"": 200, "unsupported_format": 406, "invalid_parameter": 400}[code], code)

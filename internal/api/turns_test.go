@@ -133,6 +133,7 @@ func TestLimitsAreExact(t *testing.T) {
 				if strings.HasSuffix(path, "replay") {
 					r.body = `{"granted":["` + strings.Repeat("x", size-len(`{"granted":[""]}`)) + `"]}`
 				}
+				before := d.get("ann", "/v1/conversations/x").body
 				got := d.send(r)
 				if size <= limit {
 					if got.status >= 300 {
@@ -143,6 +144,9 @@ func TestLimitsAreExact(t *testing.T) {
 				want(t, got, 413, "body_too_large")
 				if p := got.problem(t); p.Limit == nil || *p.Limit != limit || (p.Actual == nil) != chunked || p.Actual != nil && *p.Actual != int64(size) {
 					t.Errorf("%d bytes, chunked %t: %s", size, chunked, got.body)
+				}
+				if after := d.get("ann", "/v1/conversations/x").body; after != before {
+					t.Errorf("%d bytes, chunked %t, to %s: what was refused made it %s, was %s", size, chunked, path, after, before)
 				}
 			}
 		}
