@@ -63,13 +63,15 @@ func TestAnExportReadsANoteOnce(t *testing.T) {
 			}
 			defer e.Close()
 			n := 0
-			for _, err := range e.Records(t.Context()) {
-				if err != nil {
-					t.Fatal(err)
+			for range 2 { // as who scans it before
+				for _, err := range e.Records(t.Context()) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					n++
 				}
-				n++
 			}
-			if n != results+1 {
+			if n != 2*(results+1) {
 				t.Fatalf("%d records", n)
 			}
 			return time.Since(began)

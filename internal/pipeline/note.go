@@ -65,17 +65,17 @@ func readNote(v jsontext.Value) (note, error) {
 
 // A noteReader reads the notes of messages that come one after the other, each once.
 type noteReader struct {
-	// last is no copy: all messages of a commit come with the same bytes, which are told to be the same without a look
-	// at them. A note may be as large as its commit.
+	// last is no copy, and always that of the message before: all messages of a commit come with the same bytes, which
+	// are told to be the same without a look at them. A note may be as large as its commit.
 	last jsontext.Value
 }
 
 // read returns the note, or nothing when it is that of the message before.
 func (n *noteReader) read(v jsontext.Value) (note, error) {
-	if bytes.Equal(v, n.last) {
+	same := bytes.Equal(v, n.last)
+	if n.last = v; same {
 		return note{}, nil
 	}
-	n.last = v
 	return readNote(v)
 }
 
