@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -106,24 +107,30 @@ func (in *inliner) add(name string, data []byte) *bytesIn {
 	return a
 }
 
-// next finds the first mark: where it stands, and how the bytes go there.
-func (in *inliner) next(b []byte) (at, head int) {
-	at = -1
-	for h := range in.heads {
-		if i := bytes.Index(b, in.heads[h]); i >= 0 && (at < 0 || i < at) {
-			at, head = i, h
-		}
+// next finds where a head comes out next from a place on; the end of b when it does not.
+func (in *inliner) next(b []byte, head, from int) int {
+	if i := bytes.Index(b[from:], in.heads[head]); i >= 0 {
+		return from + i
 	}
-	return at, head
+	return len(b)
 }
 
 // write writes a message that has been marked, and the bytes in place of the marks.
 func (in *inliner) write(b []byte, out sink, read func(name string) ([]byte, error)) error {
-	for len(in.order) > 0 {
-		at, head := in.next(b)
-		if at < 0 {
-			break
+	if len(in.order) == 0 {
+		return out.write(b)
+	}
+	// Each head is looked for behind the last one of its own alone: of one there may be very many, and none of another.
+	next, done := make([]int, len(in.heads)), 0
+	for h := range next {
+		next[h] = in.next(b, h, 0)
+	}
+	for {
+		at := slices.Min(next)
+		if at == len(b) {
+			return out.write(b[done:])
 		}
+		head := slices.Index(next, at)
 		size := markLength
 		if head != headAsText {
 			size = base64.StdEncoding.EncodedLen(markLength)
@@ -136,15 +143,19 @@ func (in *inliner) write(b []byte, out sink, read func(name string) ([]byte, err
 		if err != nil {
 			panic("api: a mark of an attachment was altered")
 		}
-		if err := out.write(b[:at]); err != nil {
+		if err := out.write(b[done:at]); err != nil {
 			return err
 		}
 		if err := in.writeBytes(in.order[n], head == headAsText, out, read); err != nil {
 			return err
 		}
-		b = b[at+size:]
+		done = at + size
+		for h := range next {
+			if next[h] < done {
+				next[h] = in.next(b, h, done)
+			}
+		}
 	}
-	return out.write(b)
 }
 
 // errLost tells that bytes could be read, and then could not: the head of their message

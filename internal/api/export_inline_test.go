@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json/jsontext"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"historyd/internal/history"
 	"historyd/internal/wire"
@@ -75,6 +77,31 @@ func TestBytesOfAttachmentsStandWhereTheirMarksStood(t *testing.T) {
 				t.Errorf("%s: message %d: %d bytes that differ from the %d wanted at %d", name, i, len(got), len(want), differ(got, want))
 			}
 		}
+	}
+}
+
+func TestAMessageOfManyAttachmentsIsWrittenOnce(t *testing.T) {
+	data := []byte("\x89PNG")
+	read := func(string) ([]byte, error) { return data, nil }
+	write := func(images int) time.Duration { // the quickest of some, since the machine may be busy with something else
+		quickest := time.Hour
+		block := history.Block{Type: history.ImageBlock, MediaType: "image/png", Attachment: history.AttachmentName(data)}
+		m := history.Message{Role: history.User, Content: slices.Repeat([]history.Block{block}, images)}
+		var in inliner
+		in.begin()
+		must(t, in.mark(&m, read))
+		text := history.AppendInline(nil, &m)
+		for range 5 {
+			began := time.Now()
+			var got gathered
+			must(t, in.write(text, &got, read))
+			quickest = min(quickest, time.Since(began))
+		}
+		return quickest
+	}
+	const times = 16
+	if ratio := float64(write(times*500)) / float64(write(500)); ratio > 4*times {
+		t.Errorf("%d times as many attachments take %.0f times as long", times, ratio)
 	}
 }
 
