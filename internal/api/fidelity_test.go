@@ -77,6 +77,48 @@ func TestArgumentsGoThroughEveryFormatAsTheyAre(t *testing.T) {
 	}
 }
 
+// strange are conversations with members that historyd does not know in every part that a format has, and bytes that are no text.
+var strange = map[string]string{
+	"openai": `[{"role":"user","content":[{"type":"text","text":"x","zz":{"b":1.0,"a":1e400}},{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBOR3g=","detail":"low","zz":1},"zz":2},{"type":"input_audio","input_audio":{"data":"iVBOR3g=","format":"wav","zz":1}},{"type":"file","file":{"file_data":"data:application/pdf;base64,iVBOR3g=","filename":"f","zz":1}}],"zz":3},
+		{"role":"assistant","content":"y","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}","zz":{"b":1.0,"a":1e400}},"zz":2}],"zz":3},
+		{"role":"tool","tool_call_id":"c","content":"r","zz":4}]`,
+	"anthropic": `[{"role":"user","content":[{"type":"text","text":"x","zz":{"b":1.0,"a":1e400}},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"iVBOR3g=","zz":1},"zz":2},{"type":"document","source":{"type":"text","media_type":"text/plain","data":"doc","zz":1},"title":"t","context":"c","citations":{"enabled":true},"zz":2}],"zz":3},
+		{"role":"assistant","content":[{"type":"thinking","thinking":"h","signature":"s","zz":{"b":1.0,"a":1e400}},{"type":"redacted_thinking","data":"d","zz":1},{"type":"tool_use","id":"c","name":"f","input":{},"caller":{"type":"direct"},"zz":1}]},
+		{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":[{"type":"text","text":"r","zz":{"b":1.0,"a":1e400}}],"zz":2},{"type":"newblock","zz":1}]}]`,
+	"responses": `[{"type":"message","role":"user","content":[{"type":"input_text","text":"x","zz":{"b":1.0,"a":1e400}},{"type":"input_image","image_url":"data:image/png;base64,iVBOR3g=","detail":"auto","zz":1},{"type":"input_file","file_data":"data:application/pdf;base64,iVBOR3g=","filename":"f","zz":1}],"zz":2},
+		{"type":"reasoning","id":"rs","summary":[{"type":"summary_text","text":"s","zz":{"b":1.0,"a":1e400}}],"encrypted_content":"e","zz":1},
+		{"type":"function_call","id":"fc_1","call_id":"c","name":"f","arguments":"{}","status":"completed","zz":{"b":1.0,"a":1e400}},
+		{"type":"function_call_output","id":"o","call_id":"c","output":[{"type":"input_text","text":"r","zz":{"b":1.0,"a":1e400}}],"zz":2},
+		{"type":"message","id":"msg_1","role":"assistant","status":"completed","phase":"final_answer","content":[{"type":"output_text","text":"y","annotations":[{"type":"url_citation","url":"u","start_index":0,"end_index":1,"title":"t"}],"logprobs":[],"zz":{"b":1.0,"a":1e400}}],"zz":3},
+		{"type":"compaction","id":"cmp","encrypted_content":"x"}]`,
+	"gemini": `[{"role":"user","parts":[{"text":"x","zz":{"b":1.0,"a":1e400}},{"inlineData":{"mimeType":"image/png","data":"iVBOR3g=","displayName":"n"},"videoMetadata":{"fps":1},"zz":1},{"fileData":{"fileUri":"gs://x","mimeType":"image/png"},"partMetadata":{"a":1}}]},
+		{"role":"model","parts":[{"text":"h","thought":true,"thoughtSignature":"AP/Y","zz":{"b":1.0,"a":1e400}},{"functionCall":{"id":"i","name":"f","args":{},"zz":1},"zz":2,"thoughtSignature":"AP/Y"},{"executableCode":{"language":"PYTHON","code":"x"}}]},
+		{"role":"user","parts":[{"functionResponse":{"id":"i","name":"f","response":{"result":"r","zz":{"b":1.0,"a":1e400}},"scheduling":"SILENT","zz":2},"zz":3}]}]`,
+}
+
+// What historyd does not know of comes back where it stood, also from the import of an export, of either kind.
+func TestUnknownMembersComeBackWhereTheyStood(t *testing.T) {
+	d := newDaemon(t, projection.Options{UnknownTools: "keep"})
+	for format, list := range strange {
+		x, y, z := "/v1/conversations/x-"+format, "/v1/conversations/y-"+format, "/v1/conversations/z-"+format
+		want(t, d.post("ann", x+"/turns?format="+format, `{"messages":`+list+`}`), 201, "")
+		want(t, d.post("ann", y+"/import", d.get("ann", x+"/export").body), 201, "")
+		want(t, d.post("ann", z+"/import?format="+format, d.get("ann", x+"/export?format="+format).body), 201, "")
+		var in jsontext.Value = []byte(list)
+		must(t, in.Canonicalize(jsontext.CanonicalizeRawFloats(false)))
+		for _, name := range []string{x, y, z} {
+			var out jsontext.Value = []byte(d.get("ann", name+"/export?format="+format).body)
+			must(t, out.Canonicalize(jsontext.CanonicalizeRawFloats(false)))
+			if string(out) != string(in) {
+				t.Errorf("%s: %s\nwant %s", name, out, in)
+			}
+			if got := d.get("ann", name+"/messages").body; strings.Count(got, `{"b":1.0,"a":1e400}`) < 2 {
+				t.Errorf("%s: the record holds %s", name, got)
+			}
+		}
+	}
+}
+
 // blanks are turns in which somebody said nothing, or not a word, with what each format has for that.
 var blanks = map[string][]string{
 	"native": {
