@@ -250,11 +250,15 @@ func TestAProvidersErrorIsInTheArchiveAlone(t *testing.T) {
 		"jsonl":     `{"role":"assistant","content":[{"type":"text","text":"overloaded 529"}],"isApiErrorMessage":true}`,
 		"openai":    `{"role":"assistant","content":"overloaded 529","error":{"code":529}}`,
 		"anthropic": `{"role":"assistant","content":[{"type":"text","text":"overloaded 529"}],"isApiErrorMessage":true}`,
+		"responses": `{"type":"message","role":"assistant","content":[{"type":"output_text","text":"overloaded 529"}],"error":{"code":529}}`,
 		"gemini":    `{"role":"model","parts":[{"text":"overloaded 529"}],"error":"overloaded"}`,
 	} {
 		var lines []string
 		for range 20 {
 			asked := `{"role":"user","content":[{"type":"text","text":"hi"}]}`
+			if format == "responses" {
+				asked = `{"type":"message","role":"user","content":[{"type":"input_text","text":"hi"}]}`
+			}
 			if format == "gemini" {
 				asked = `{"role":"user","parts":[{"text":"hi"}]}`
 			}
@@ -275,5 +279,13 @@ func TestAProvidersErrorIsInTheArchiveAlone(t *testing.T) {
 				}
 			}
 		}
+	}
+	d.say("ann", "talk", "was it overloaded 529 times?")
+	if got := as[searchReply](t, d.get("ann", "/v1/search?q=overloaded&limit=100")); len(got.Data) != 100 {
+		t.Errorf("a search finds %d messages of the archive, want 100", len(got.Data))
+	}
+	got := as[recallReply](t, d.post("ann", "/v1/conversations/new/recall", `{"query":"overloaded 529"}`))
+	if len(got.Items) != 1 || got.Items[0].Conversation != "talk" {
+		t.Errorf("recalled are %+v", got.Items)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"unicode/utf8"
 
 	"historyd/internal/history"
-	"historyd/internal/projection"
 )
 
 // continuedMark stands in the line of a part of a turn that is not its first, in
@@ -71,7 +70,7 @@ func (d *digest) message(m *history.Message) {
 // said is the text of a message without the white space around it. In place of an
 // answer, a provider's error says nothing.
 func said(m *history.Message) string {
-	if projection.ProviderError(m) {
+	if m.ProviderError() {
 		return ""
 	}
 	var texts []string

@@ -9,6 +9,8 @@ package history
 import (
 	"encoding/json/jsontext"
 	"time"
+
+	"historyd/internal/strictjson"
 )
 
 // Role says who speaks on the wire of every provider.
@@ -145,6 +147,20 @@ func Text(s string) Block { return Block{Type: TextBlock, Text: s} }
 // StartsTurn reports whether the message begins a turn. What comes before the
 // first such message belongs to the first turn.
 func (m *Message) StartsTurn() bool { return m.Role == User && m.Kind == Person }
+
+// ProviderError reports whether a program kept the text of a provider's error in place of
+// an answer, and marked it. Nobody said it.
+func (m *Message) ProviderError() bool {
+	if m.Role != Assistant || strictjson.Check(m.Extra) != nil || m.Extra.Kind() != '{' {
+		return false
+	}
+	extra := strictjson.Document(m.Extra)
+	if v, there := extra.Member("isApiErrorMessage"); there && v.Kind() == 't' {
+		return true
+	}
+	v, there := extra.Member("error")
+	return there && !v.IsNull() && v.Kind() != 'f'
+}
 
 // Calls lists the ids of the message's tool calls.
 func (m *Message) Calls() []string {

@@ -130,7 +130,7 @@ func (r *Replayed) read(ctx context.Context, view history.View, full bool, turns
 		ok := m.Role != history.System
 		if !full {
 			m, ok = r.Report.text(&m)
-		} else if projection.ProviderError(&m) {
+		} else if m.ProviderError() {
 			r.Report.ProviderErrors++
 			ok = false
 		}

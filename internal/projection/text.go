@@ -15,7 +15,7 @@ import (
 // to show, which is so too of messages that were rewound, that the server made but for
 // references, and of a provider's error that an import took for an answer.
 func Text(m *history.Message) (history.Message, bool) {
-	if m.Role != history.User && m.Role != history.Assistant || m.Synthetic && m.Kind != history.Reference || m.Rewound || ProviderError(m) {
+	if m.Role != history.User && m.Role != history.Assistant || m.Synthetic && m.Kind != history.Reference || m.Rewound || m.ProviderError() {
 		return history.Message{}, false
 	}
 	shown := *m
@@ -53,17 +53,4 @@ func refusal(m *history.Message, b *history.Block) string {
 	said, _ := data.Member("refusal")
 	text, _ := said.Text()
 	return text
-}
-
-// ProviderError reports whether an assistant message is marked as the text of an error.
-func ProviderError(m *history.Message) bool {
-	if m.Role != history.Assistant || strictjson.Check(m.Extra) != nil || m.Extra.Kind() != '{' {
-		return false
-	}
-	extra := strictjson.Document(m.Extra)
-	if v, there := extra.Member("isApiErrorMessage"); there && v.Kind() == 't' {
-		return true
-	}
-	v, there := extra.Member("error")
-	return there && !v.IsNull() && v.Kind() != 'f'
 }

@@ -29,6 +29,7 @@ type Hit struct {
 	Role         history.Role
 	Kind         history.Kind
 	At           time.Time
+	Failed       bool    // it is a provider's error in place of an answer
 	Score        float64 // comparable within one search only
 	Relevance    float64 // how much of what was asked the message holds, by weight: 0 to 1
 	Snippet      string  // of its text, on one line
@@ -474,7 +475,7 @@ func confirmed(view history.View, c candidate) (confirmedHit, bool) {
 			break
 		}
 		return confirmedHit{Hit{
-			Conversation: c.name, Epoch: c.epoch, Seq: c.seq, ID: m.ID, Role: m.Role, Kind: m.Kind, At: m.At, Score: c.score,
+			Conversation: c.name, Epoch: c.epoch, Seq: c.seq, ID: m.ID, Role: m.Role, Kind: m.Kind, At: m.At, Score: c.score, Failed: m.ProviderError(),
 		}, p.texts}, true
 	}
 	return confirmedHit{}, false

@@ -114,7 +114,7 @@ type Request struct {
 func Make(f wire.Format, msgs []history.Message, a Asked) (Request, error) {
 	r := Request{Format: f, Asked: a}
 	for i := range msgs {
-		if m := &msgs[i]; m.Role != history.System && !m.Rewound && !projection.ProviderError(m) {
+		if m := &msgs[i]; m.Role != history.System && !m.Rewound && !m.ProviderError() {
 			r.Window = append(r.Window, *m)
 		}
 	}
