@@ -1,6 +1,7 @@
 package recall
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"hash/maphash"
@@ -159,11 +160,7 @@ func (x *Index) walk(c *caller) error {
 		for i := range page.Items {
 			s := &page.Items[i]
 			listed[maphash.String(seed, s.Name)] = true
-			covered, _, err := x.coverage(c, s.Name)
-			if errors.Is(err, errStale) || err == nil && (covered.epoch != s.Epoch || len(covered.gaps(s.LastSeq)) > 0) {
-				err = x.index(c, s.Name)
-			}
-			if err != nil {
+			if err := x.index(c, s.Name); err != nil {
 				x.fail(c, s.Name, err)
 			}
 		}
@@ -249,6 +246,25 @@ func (v *coverage) gaps(last int64) []stretch {
 		gaps = append(gaps, stretch{from: next, through: last})
 	}
 	return gaps
+}
+
+// differs reports whether the record holds another message than the index where that ends, as it does when a copy of the
+// conversation was put back.
+func (v *coverage) differs(view history.View) (bool, error) {
+	if len(v.runs) == 0 {
+		return false, nil
+	}
+	end := slices.MaxFunc(v.runs, func(a, b stretch) int { return cmp.Compare(a.through, b.through) })
+	id := ""
+	for rec, err := range view.Records(end.through, end.through) {
+		if err != nil {
+			return false, err
+		}
+		if m, err := rec.Message(); err == nil {
+			id = m.ID
+		}
+	}
+	return id != end.last, nil
 }
 
 // coverage finds out what is indexed of a conversation, and how much was forgotten before.
@@ -357,14 +373,20 @@ func (x *Index) indexOnce(c *caller, name string) error {
 	}
 	defer view.Close()
 	state := view.State()
-	if have.epoch != "" && (have.torn || have.epoch != state.Epoch) {
+	other := have.torn || have.epoch != "" && have.epoch != state.Epoch
+	if !other {
+		if other, err = have.differs(view); err != nil {
+			return err
+		}
+	}
+	if other {
 		return x.outdated(c, name, gen)
 	}
 	if !state.Exists() {
 		return nil
 	}
 	for _, gap := range have.gaps(state.LastSeq) {
-		if err := x.fill(c, gen, view, stretch{name, state.Epoch, gap.from, gap.through}); err != nil {
+		if err := x.fill(c, gen, view, stretch{name: name, epoch: state.Epoch, from: gap.from, through: gap.through}); err != nil {
 			return err
 		}
 	}
@@ -388,7 +410,7 @@ func (x *Index) outdated(c *caller, name string, gen uint64) error {
 // fill indexes a stretch of a conversation.
 func (x *Index) fill(c *caller, gen uint64, view history.View, part stretch) error {
 	var batch []passage
-	size, from := 0, part.from
+	size, next := 0, part // next is what is not in the index yet
 	for rec, err := range view.Records(part.from, part.through) {
 		if err == nil {
 			err = x.life.Err()
@@ -396,11 +418,13 @@ func (x *Index) fill(c *caller, gen uint64, view history.View, part stretch) err
 		if err != nil {
 			return err
 		}
+		next.through, next.last = rec.Seq, ""
 		m, err := rec.Message()
 		if err != nil { // It is in the record, and nothing will make it readable.
 			x.metrics.failures.Inc()
 			continue
 		}
+		next.last = m.ID
 		p, ok := passageOf(&m)
 		if !ok {
 			continue
@@ -410,16 +434,20 @@ func (x *Index) fill(c *caller, gen uint64, view history.View, part stretch) err
 			size += len(t)
 		}
 		if size >= batchText {
-			if err := x.add(c, gen, stretch{part.name, part.epoch, from, rec.Seq}, batch); err != nil {
+			if err := x.add(c, gen, next, batch); err != nil {
 				return err
 			}
-			batch, size, from = batch[:0], 0, rec.Seq+1
+			batch, size = batch[:0], 0
+			next.from, next.through = rec.Seq+1, rec.Seq
 		}
 	}
-	if from > part.through {
+	if next.from > part.through {
 		return nil
 	}
-	return x.add(c, gen, stretch{part.name, part.epoch, from, part.through}, batch)
+	if next.through != part.through { // What is lost at the end is covered as well.
+		next.through, next.last = part.through, ""
+	}
+	return x.add(c, gen, next, batch)
 }
 
 // add puts messages into the memtable, unless something was forgotten since they were read.
@@ -441,7 +469,7 @@ func (x *Index) addLocked(c *caller, gen uint64, part stretch, batch []passage) 
 	if c.gen != gen {
 		return errStale
 	}
-	in := c.mem.cover(part.name, part.epoch, part.from, part.through)
+	in := c.mem.cover(part)
 	for i := range batch {
 		c.mem.add(in, &batch[i])
 	}

@@ -1,9 +1,11 @@
 package recall
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -127,5 +129,47 @@ func TestASegmentThatGoesIsNoFailure(t *testing.T) {
 	s.finds(ann, Query{Text: "apple", Sort: Newest}, "b/1", "a/1")
 	if n := testutil.ToFloat64(x.metrics.failures); n > 0 {
 		t.Errorf("%v failures are counted, want none", n)
+	}
+}
+
+// A copy of the record that is put back may say something else under the same numbers: that is what is found, and
+// nothing of what the copy does not hold.
+func TestACopyOfTheRecordThatIsPutBackIsFound(t *testing.T) {
+	ann := scopeNamed(t, "ann")
+	for _, said := range []string{"", "a durian", "a durian, and more"} {
+		s := newShelf(t)
+		s.close()
+		disk := crashfs.New()
+		begin := func(from *crashfs.FS) {
+			s.store = openStore(t, from)
+			s.open(s.store)
+		}
+		end := func() {
+			s.close()
+			s.store.Close()
+		}
+		begin(disk)
+		s.say(ann, "x", "an apple", "a pear")
+		s.finds(ann, Query{Text: "apple"}, "x/1")
+		end()
+		copied := disk.Kill()
+		begin(disk.Kill())
+		s.say(ann, "x", "a papaya")
+		s.finds(ann, Query{Text: "papaya"}, "x/3")
+		end()
+		begin(copied)
+		if said != "" {
+			s.say(ann, "y", "other ids than before are minted")
+			s.say(ann, "x", strings.Split(said, ", ")...)
+			s.finds(ann, Query{Text: "durian"}, "x/3")
+		}
+		s.finds(ann, Query{Text: "papaya"})
+		s.finds(ann, Query{Text: "pear"}, "x/2")
+		end()
+		for name, data := range s.disk.Files() {
+			if bytes.Contains(data, []byte("papaya")) {
+				t.Errorf("%q said: %s holds what is not in the record", said, name)
+			}
+		}
 	}
 }

@@ -13,6 +13,7 @@ type stretch struct {
 	name          string
 	epoch         string
 	from, through int64
+	last          string // id of the message at through; "" when that can't be read
 }
 
 // A doc is a message as the index knows it.
@@ -63,16 +64,16 @@ const (
 // blockGap keeps phrases from going over the end of a block.
 const blockGap = 16
 
-// cover says that the messages from..through of a conversation are indexed.
-func (m *memtable) cover(name, epoch string, from, through int64) int {
-	if i, ok := m.newest[name]; ok && m.stretches[i].epoch == epoch && m.stretches[i].through == from-1 {
-		m.stretches[i].through = through
+// cover says that the messages of a stretch are indexed.
+func (m *memtable) cover(s stretch) int {
+	if i, ok := m.newest[s.name]; ok && m.stretches[i].epoch == s.epoch && m.stretches[i].through == s.from-1 {
+		m.stretches[i].through, m.stretches[i].last = s.through, s.last
 		return i
 	}
 	i := len(m.stretches)
-	m.stretches = append(m.stretches, stretch{name, epoch, from, through})
-	m.newest[name] = i
-	m.size += sizeOfStretch + int64(len(name)+len(epoch))
+	m.stretches = append(m.stretches, s)
+	m.newest[s.name] = i
+	m.size += sizeOfStretch + int64(len(s.name)+len(s.epoch)+len(s.last))
 	return i
 }
 

@@ -19,7 +19,7 @@ import (
 
 // A segment is a file that is written once:
 //
-//	"historyd index 2\n"
+//	"historyd index 3\n"
 //	long postings and blocks of the dictionary, as they come
 //	index of the blocks: for each its first term, offset, length, checksum
 //	documents, 18 bytes each
@@ -30,7 +30,7 @@ import (
 // The footer, and by it every part, has a checksum, which is compared whenever the part is read. So nothing needs to be
 // synced: what a power cut tore is found out when it is met, deleted, and indexed again.
 const (
-	segmentMagic  = "historyd index 2\n"
+	segmentMagic  = "historyd index 3\n"
 	segmentSuffix = ".idx"
 	footerSize    = 32 + 4*8 + 4*partSize + 8 + 4
 	partSize      = 16
@@ -372,6 +372,7 @@ func stretchAt(table []byte, i uint32) (stretch, error) {
 	s := stretch{name: string(c.bytes()), epoch: string(c.bytes())}
 	s.from = int64(c.uvarint())
 	s.through = s.from + int64(c.uvarint())
+	s.last = string(c.bytes())
 	return s, c.err()
 }
 

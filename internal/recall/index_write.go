@@ -104,6 +104,7 @@ func (w *segmentWriter) finish(s *segment, rows []byte, stretches []stretch, rep
 		entries = appendBytes(appendBytes(entries, []byte(e.name)), []byte(e.epoch))
 		entries = binary.AppendUvarint(entries, uint64(e.from))
 		entries = binary.AppendUvarint(entries, uint64(e.through-e.from))
+		entries = appendBytes(entries, []byte(e.last))
 	}
 	s.stretches = w.write(append(table, entries...))
 	var numbers []byte
