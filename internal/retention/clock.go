@@ -81,22 +81,26 @@ func (c *clock) witness(newest, now time.Time) (held bool) {
 
 // pass moves on to now.
 func (c *clock) pass(now time.Time) {
-	before := c.heldUntil
+	before, last := c.heldUntil, c.last
+	tell := func() {}
 	switch {
 	case now.Sub(c.last) > jump(c.maxAge):
 		c.heldUntil = now.Add(hold(c.maxAge))
-		c.log.Warn("the clock has moved on by much since it was last looked at: nothing is removed for its age for a while",
-			"last", c.last, "until", c.heldUntil)
+		tell = func() {
+			c.log.Warn("the clock has moved on by much since it was last looked at: nothing is removed for its age for a while",
+				"last", last, "until", c.heldUntil)
+		}
 	case c.last.Sub(now) > jump(c.maxAge) && c.heldUntil.After(now):
 		// It was set back: what it said before is no reason any more.
 		c.heldUntil = time.Time{}
-		c.log.Info("the clock was set back: conversations are removed for their age again")
+		tell = func() { c.log.Info("the clock was set back: conversations are removed for their age again") }
 	}
 	c.last = now
 	if d := now.Sub(c.saved); c.heldUntil.Equal(before) && d >= 0 && d < min(jump(c.maxAge)/4, time.Hour) {
 		return
 	}
 	c.write()
+	tell() // who hears of it finds it written
 }
 
 // read takes what the process before has left. What is not understood is as nothing.
