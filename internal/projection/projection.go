@@ -116,6 +116,9 @@ func New(o Options) (*Policy, error) {
 		if match == "" && !prefix {
 			return nil, wrong(fmt.Sprintf("Tools[%d].Match", i), "is empty")
 		}
+		if strings.Contains(match, "*") {
+			return nil, wrong(fmt.Sprintf("Tools[%d].Match", i), "%q has a * that is not at its end: give a name, or the beginning of names and *", r.Match)
+		}
 		p.rules = append(p.rules, rule{match, prefix, r.Category})
 	}
 	return p, nil

@@ -86,6 +86,8 @@ func TestNewNamesTheWrongField(t *testing.T) {
 		{"a category too long for a marker", Options{Withhold: []Withhold{{strings.Repeat("é", 129), true, true}}}, "Withhold[0].Category:"},
 		{"a category twice", Options{Withhold: []Withhold{{"a", true, true}, {"A ", true, false}}}, "Withhold[1].Category:"},
 		{"a rule without a match", Options{Tools: []Rule{{"x", "a"}, {" ", "a"}}}, "Tools[1].Match:"},
+		{"a rule with * before its end", Options{Tools: []Rule{{"*_wallet", "wallet"}}}, "Tools[0].Match:"},
+		{"a rule with * in it and at its end", Options{Tools: []Rule{{"pay*now*", "wallet"}}}, "Tools[0].Match:"},
 		{"a rule without a category", Options{Tools: []Rule{{"x", ""}}}, "Tools[0].Category:"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

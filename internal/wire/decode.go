@@ -43,6 +43,7 @@ func DecodeAppend(f Format, body []byte, maxMessage int64) (Append, error) {
 			}
 		case "tool_categories":
 			a.Categories = d.categories(v)
+			d.patterns(v, a.Categories)
 		case "model":
 			a.Model = d.text(v, name, 0, maxTag)
 		case "provider":
@@ -246,6 +247,17 @@ func (r *reader) categories(v strictjson.Value) map[string]string {
 		categories[tool] = r.text(category, "tool_categories", 1, maxTag)
 	}
 	return categories
+}
+
+// patterns refuses a name with * elsewhere than at its end: it would hold for no tool, and whoever wrote it thinks that
+// something is withheld.
+func (r *reader) patterns(v strictjson.Value, categories map[string]string) {
+	for tool := range categories {
+		if i := strings.IndexByte(tool, '*'); i >= 0 && i < len(tool)-1 {
+			r.fault(v, "tool_categories", "a * stands at the end of a name only: give names, or the beginning of names and *")
+			return
+		}
+	}
 }
 
 // reader reads members and notes what is wrong with them.

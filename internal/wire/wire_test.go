@@ -109,6 +109,8 @@ func TestEnvelopeFaultsAreAllTold(t *testing.T) {
 		{"unknown member", `{"messages":[{"role":"user","content":"x"}],"mesages":1}`, ""},
 		{"case variants", `{"Messages":[],"tool_Categories":1,"messages":[{"role":"user","content":"x"}]}`, "messages! tool_categories!"},
 		{"wrong types", `{"messages":[{"role":"user","content":"x"}],"tool_categories":[],"model":null,"provider":1}`, "tool_categories model provider"},
+		{"patterns that match nothing", `{"messages":[{"role":"user","content":"x"}],"tool_categories":{"*_wallet":"wallet","pay*now":"wallet","**":"wallet","a*":"wallet","*":"x"}}`,
+			"tool_categories"},
 		{"categories", `{"messages":[{"role":"user","content":"x"}],"tool_categories":{"a":"","b":1,"c":"ok","d":"` + strings.Repeat("x", 1025) + `"}}`,
 			"tool_categories tool_categories tool_categories"},
 		{"both", `{"model":1,"messages":[{"role":"user","content":"x"},{"role":"king","content":"x"},7]}`, "model messages[1].role messages[2]"},
