@@ -37,9 +37,9 @@ func newCheckCommand() *cobra.Command {
 			dir, callers := s.DataDir, s.CallersFile
 			if len(args) > 0 {
 				dir, callers = args[0], filepath.Join(args[0], "callers.json")
-				err = lookForDir(dir)
+				err = lookForRecord(dir)
 			} else {
-				err = s.lookForDataDir()
+				err = s.lookFor(lookForRecord)
 			}
 			if err != nil {
 				return err
@@ -85,7 +85,7 @@ func checkAll(cmd *cobra.Command, dir, callers string, report func(store.Finding
 		return store.CheckSummary{}, nil
 	}
 	if err != nil {
-		return store.CheckSummary{}, err
+		return store.CheckSummary{}, fmt.Errorf("%w%s", err, remedy(err))
 	}
 	defer fsys.Close()
 	progress := newProgress(cmd.ErrOrStderr(), "conversation", "read")

@@ -315,7 +315,7 @@ type Duration time.Duration
 func (d *Duration) UnmarshalText(text []byte) error {
 	t, err := parseDays(string(text))
 	if err != nil {
-		return errors.New("want a time such as 60s")
+		return errors.New("want a time such as 60s, 36h or 90d")
 	}
 	*d = Duration(t)
 	return nil

@@ -187,7 +187,7 @@ func wanted(typ reflect.Type) string {
 	case typ == reflect.TypeFor[Size]():
 		return "a size such as 8MiB"
 	case typ == reflect.TypeFor[Duration]():
-		return "a time such as 60s"
+		return "a time such as 60s, 36h or 90d"
 	case typ.Kind() == reflect.Bool:
 		return "true or false"
 	case typ.Kind() == reflect.Float64:

@@ -161,7 +161,10 @@ func (d *daemon) openStore(reg prometheus.Registerer) (err error) {
 	if errors.Is(err, durable.ErrLocked) {
 		return fmt.Errorf("another historyd is serving %s: one daemon a data directory", d.settings.DataDir)
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("data_dir: %s: %w%s", d.settings.DataDir, err, remedy(err))
+	}
+	return nil
 }
 
 func (d *daemon) openCallers() (*identity.File, error) {

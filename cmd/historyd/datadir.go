@@ -44,9 +44,20 @@ func explain(dir string) func(durable.FS, error) (durable.FS, error) {
 		case errors.Is(err, durable.ErrUnsafe):
 			return nil, fmt.Errorf("data_dir: %s is %s, want %s%s", dir, there, ours(), runAs(dir))
 		default:
-			return nil, fmt.Errorf("data_dir: %w", err)
+			return nil, fmt.Errorf("data_dir: %w%s", err, remedy(err))
 		}
 	}
+}
+
+// remedy says what to do about an error of the file system; empty when that says enough.
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return ": run it with sudo, or as the user whose it is"
+	case errors.Is(err, unix.EROFS):
+		return ": mount it for writing (mount -o remount,rw), or give another with --data-dir"
+	}
+	return ""
 }
 
 // runAs tells root as whom to start a daemon.
@@ -65,11 +76,21 @@ func runAs(dir string) string {
 // lookForDataDir says where the data directory was looked for when it isn't
 // there, and how to give another one.
 func (s *settings) lookForDataDir() error {
-	err := lookForDir(s.DataDir)
-	if from := s.from["data_dir"]; errors.Is(err, fs.ErrNotExist) && from != "flag "+flagNames["data_dir"] {
-		return fmt.Errorf("%w (%s): give the one you mean with --data-dir; that of make run is .run/data", err, from)
+	return s.lookFor(lookForDir)
+}
+
+// lookFor is lookForDataDir by another look.
+func (s *settings) lookFor(look func(dir string) error) error {
+	err := look(s.DataDir)
+	from := s.from["data_dir"]
+	if !errors.Is(err, fs.ErrNotExist) || from == "flag "+flagNames["data_dir"] {
+		return err
 	}
-	return err
+	service := ""
+	if _, there := os.Lstat(serviceDir); there == nil && s.DataDir != serviceDir {
+		service = ", that of the service " + serviceDir + ", with sudo"
+	}
+	return fmt.Errorf("%w (%s): give the one you mean with --data-dir; that of make run is .run/data%s", err, from, service)
 }
 
 // lookForDir says when there is no directory of a name, and what is there instead.
@@ -84,6 +105,25 @@ func lookForDir(dir string) error {
 		return fmt.Errorf("%s is %s, want the directory of a historyd", dir, describe(dir))
 	}
 	return nil
+}
+
+// lookForRecord is lookForDir, and says when nothing in the directory is a historyd's: nobody may
+// take the wrong one, or an empty copy, for sound.
+func lookForRecord(dir string) error {
+	if err := lookForDir(dir); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil //nolint:nilerr // whoever opens it says more
+	}
+	for _, e := range entries {
+		switch e.Name() {
+		case "format", "transcripts", "callers.json":
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is no data directory of a historyd: nothing in it is named format, transcripts or callers.json", dir)
 }
 
 // missingDir is the name of a directory that is not there.

@@ -157,7 +157,7 @@ func bareListeners(ctx context.Context, s *settings, secure bool) ([]net.Listene
 	if s.Listen.TCP != "" {
 		l, err := listenTCP(ctx, s.Listen.TCP, secure)
 		if errors.Is(err, syscall.EADDRINUSE) {
-			err = fmt.Errorf("%w: is another historyd running? --listen chooses another port", err)
+			err = fmt.Errorf("%w: is another historyd running? choose another port with --listen or HISTORYD_LISTEN_TCP", err)
 		}
 		if errors.Is(err, syscall.EAFNOSUPPORT) {
 			err = fmt.Errorf("%w: this process may open none: start historyd.socket, which opens it", err)

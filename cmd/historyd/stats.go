@@ -69,9 +69,9 @@ func openForLook(cmd *cobra.Command, args []string) (settings, durable.FS, error
 	}
 	if len(args) > 0 {
 		s.DataDir = args[0]
-		err = lookForDir(args[0])
+		err = lookForRecord(args[0])
 	} else {
-		err = s.lookForDataDir()
+		err = s.lookFor(lookForRecord)
 	}
 	if err != nil {
 		return s, nil, err

@@ -73,6 +73,11 @@ func (c *checker) run() error {
 			c.checkFormat()
 		case transcriptsName, trashName, stagingName:
 			c.list(e.Name)
+		case lockName, "index", "lost+found":
+		default:
+			if e.Dir {
+				c.report(Finding{e.Name, "unknown", "no part of a data directory: it is not checked, and no clear reaches what lies in it"})
+			}
 		}
 	}
 	var callers []string
