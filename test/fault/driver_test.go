@@ -117,8 +117,7 @@ func (d *driver) append(c *conversation, b batch, keyed bool) answer {
 	defer c.op.RUnlock()
 	var header []string
 	if keyed {
-		header = []string{"Idempotency-Key", "key of " + b.name}
-		header[1] = strings.ReplaceAll(header[1], " ", "-")
+		header = []string{"Idempotency-Key", "key-of-" + b.name}
 		d.mu.Lock()
 		d.keyed[b.name] = true
 		d.mu.Unlock()

@@ -15,10 +15,11 @@ import (
 )
 
 // places runs fn for every operation of the script, or every so many, on two daemons at once. It goes on until fn reports
-// some times on end that the script was shorter: what is done beside the requests is not always as much.
+// some times on end that the script was shorter: what is done beside the requests is not always as much. None of them
+// reached would be a disk that nobody broke.
 func places(t *testing.T, stride int, fn func(t *testing.T, at int) (reached bool)) {
 	var mu sync.Mutex
-	next, missed, took := rand.IntN(stride), 0, 0
+	next, missed, took, met := rand.IntN(stride), 0, 0, 0
 	enough := max(1, 30/stride)
 	t.Run("at", func(t *testing.T) {
 		for range 2 {
@@ -37,13 +38,17 @@ func places(t *testing.T, stride int, fn func(t *testing.T, at int) (reached boo
 					took++
 					if missed++; reached {
 						missed = 0
+						met++
 					}
 					mu.Unlock()
 				}
 			})
 		}
 	})
-	t.Logf("%d runs, at every %dth operation up to %d", took, stride, next)
+	t.Logf("%d runs, at every %dth operation up to %d, %d reached", took, stride, next, met)
+	if met == 0 && !t.Failed() {
+		t.Error("no operation was reached")
+	}
 }
 
 // every is 1 if there is time for all.
