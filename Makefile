@@ -26,7 +26,7 @@ BENCH       ?= .
 BENCHFLAGS  ?= -count=1
 LOADFLAGS   ?=
 
-.PHONY: help package systemd build run demo test race crash fault attack fuzz bench lint vuln sdk alerts check fmt fmt-check vet golden clean
+.PHONY: help package systemd build run demo test race crash fault attack fuzz bench load lint vuln sdk alerts check fmt fmt-check vet golden clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -23,7 +23,7 @@ fi
 case $mode in
 test)
 	cd test/load
-	exec go test -count=1 -timeout=5m -gcflags=modernc.org/...='-N -l' ./...
+	go test -count=1 -timeout=5m -gcflags=modernc.org/...='-N -l' ./...
 	;;
 run)
 	mkdir -p .cache
