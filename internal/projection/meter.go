@@ -1,6 +1,8 @@
 package projection
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 
 	"historyd/internal/history"
@@ -48,12 +50,11 @@ func (t *Meter) Saw(m *history.Message) {
 
 // at returns the scale for a message of the record, in eighths.
 func (t *Meter) at(seq int64) int64 {
-	for i := len(t.scales) - 1; i >= 0; i-- {
-		if t.scales[i].after < seq {
-			return t.scales[i].eighths
-		}
+	i, _ := slices.BinarySearchFunc(t.scales, seq, func(s scale, seq int64) int { return cmp.Compare(s.after, seq) })
+	if i == 0 {
+		return 8
 	}
-	return 8
+	return t.scales[i-1].eighths
 }
 
 // Costs estimates messages one by one. Those that are not in the record count as the one
