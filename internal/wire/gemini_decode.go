@@ -49,20 +49,7 @@ func (geminiCodec) decode(d *decoder, v strictjson.Value, path string) []history
 	d.refuseReserved(v, path, rest)
 	d.refuseCarriers(v, path, rest.value())
 	var c geminiContent
-	var mark extra
-	switch s, _ := role.Text(); {
-	case s == "user":
-	case s == "model":
-		c.model = true
-	case s == "function":
-		mark.add("role", role.Compact())
-	case role.Raw == nil:
-		mark.add("role", jsontext.Value("false"))
-	case role.IsNull():
-		mark.add("role", jsontext.Value("null"))
-	default:
-		d.fault(role, path+".role", "must be user or model; the system instruction is no part of the contents")
-	}
+	mark := d.geminiRole(role, path, &c)
 	var msgs []history.Message
 	if parts.Kind() == '[' {
 		msgs = d.geminiMessages(&c, parts, path+".parts")
@@ -94,6 +81,24 @@ func (geminiCodec) decode(d *decoder, v strictjson.Value, path string) []history
 		d.gemini.wait(c.calls)
 	}
 	return msgs
+}
+
+// geminiRole reads whose the content is, and marks what stands there for a user.
+func (d *decoder) geminiRole(role strictjson.Value, path string, c *geminiContent) (mark extra) {
+	switch s, _ := role.Text(); {
+	case s == "user":
+	case s == "model":
+		c.model = true
+	case s == "function":
+		mark.add("role", role.Compact())
+	case role.Raw == nil:
+		mark.add("role", jsontext.Value("false"))
+	case role.IsNull():
+		mark.add("role", jsontext.Value("null"))
+	default:
+		d.fault(role, path+".role", "must be user or model; the system instruction is no part of the contents")
+	}
+	return mark
 }
 
 // geminiMessages reads the parts, in their order: results go into messages of their own.
