@@ -130,21 +130,7 @@ func (p *Pipeline) load(ctx context.Context, c Conversation, d Document) (Import
 	}
 	// As in Record: nothing may make a failure of it any more.
 	p.folded(ctx, c, receipt)
-	told := in.told
-	if receipt.Replayed {
-		n, err := readNote(receipt.Note)
-		if err != nil {
-			p.log.ErrorContext(ctx, "note of a replayed import not readable", "error", err)
-		}
-		told = importNote{}
-		// An import that changed nothing left no note.
-		if n.Import != nil {
-			told = *n.Import
-		}
-	} else {
-		p.metrics.stored("import", &in.tally)
-		told.SkippedTotal = receipt.Skipped
-	}
+	told := p.toldOf(ctx, in, &receipt)
 	return Imported{
 		Receipt:       receipt,
 		Skipped:       told.Skipped,
@@ -153,4 +139,22 @@ func (p *Pipeline) load(ctx context.Context, c Conversation, d Document) (Import
 		RepairedTotal: max(told.RepairedTotal, int64(len(told.Repaired))),
 		Changed:       told.Changed,
 	}, nil
+}
+
+// toldOf is what an import has to tell; one that was made before tells what it told then.
+func (p *Pipeline) toldOf(ctx context.Context, in *intake, receipt *history.Receipt) importNote {
+	if !receipt.Replayed {
+		p.metrics.stored("import", &in.tally)
+		told := in.told
+		told.SkippedTotal = receipt.Skipped
+		return told
+	}
+	n, err := readNote(receipt.Note)
+	if err != nil {
+		p.log.ErrorContext(ctx, "note of a replayed import not readable", "error", err)
+	}
+	if n.Import == nil { // an import that changed nothing left no note
+		return importNote{}
+	}
+	return *n.Import
 }
