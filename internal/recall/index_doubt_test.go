@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"historyd/internal/durable/crashfs"
@@ -21,14 +20,8 @@ import (
 // for, searches say that they may miss something.
 func TestWhatComesAfterADoubtIsFound(t *testing.T) {
 	s := newShelf(t)
-	s.close()
 	now := time.Unix(0, 0)
-	x, err := NewIndex(SearchOptions{FS: s.disk, Record: s.store, Now: func() time.Time { return now }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { x.Close() })
-	s.index = x
+	x := s.reopenWith(SearchOptions{Now: func() time.Time { return now }})
 	ann := scopeNamed(t, "ann")
 	s.say(ann, "x", "an apple")
 	s.finds(ann, Query{Text: "apple"}, "x/1")
@@ -68,14 +61,8 @@ func TestASearchWhileTheIndexIsMadeAgain(t *testing.T) {
 // A caller is let go of, the disk does not take what was in memory, and meanwhile the caller has come back.
 func TestWhatCouldNotBeWrittenIsIndexedAgain(t *testing.T) {
 	s := newShelf(t)
-	s.close()
 	now := time.Unix(0, 0)
-	x, err := NewIndex(SearchOptions{FS: s.disk, Record: s.store, Now: func() time.Time { return now }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { x.Close() })
-	s.index = x
+	x := s.reopenWith(SearchOptions{Now: func() time.Time { return now }})
 	ann := scopeNamed(t, "ann")
 	s.say(ann, "x", "an apple")
 	s.finds(ann, Query{Text: "apple"}, "x/1")
@@ -100,14 +87,7 @@ func TestWhatCouldNotBeWrittenIsIndexedAgain(t *testing.T) {
 // Files of the index that go while it runs are made again by the next comparison, and are no failure.
 func TestASegmentThatGoesIsNoFailure(t *testing.T) {
 	s := newShelf(t)
-	s.close()
-	reg := prometheus.NewRegistry()
-	x, err := NewIndex(SearchOptions{FS: s.disk, Record: s.store, Registerer: reg})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { x.Close() })
-	s.index = x
+	x := s.reopenWith(SearchOptions{})
 	ann := scopeNamed(t, "ann")
 	s.say(ann, "a", "an apple")
 	s.say(ann, "b", "another apple")

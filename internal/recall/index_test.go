@@ -60,7 +60,13 @@ func openStore(t testing.TB, fsys durable.FS) *store.Store {
 // open begins a life of the index.
 func (s *shelf) open(from Record) {
 	s.t.Helper()
-	x, err := NewIndex(SearchOptions{FS: s.disk, Record: from})
+	s.begin(SearchOptions{Record: from})
+}
+
+func (s *shelf) begin(o SearchOptions) {
+	s.t.Helper()
+	o.FS = s.disk
+	x, err := NewIndex(o)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -80,6 +86,15 @@ func (s *shelf) reopen() {
 	s.t.Helper()
 	s.close()
 	s.open(s.store)
+}
+
+// reopenWith begins it again with other options.
+func (s *shelf) reopenWith(o SearchOptions) *Index {
+	s.t.Helper()
+	s.close()
+	o.Record = s.store
+	s.begin(o)
+	return s.index
 }
 
 func scopeNamed(t testing.TB, id string) identity.Scope {
