@@ -200,15 +200,48 @@ func (d *exportWriter) appendTools(dst []byte) ([]byte, error) {
 	return appendPretty(append(dst, ",\n  \"tool_categories\": "...), v, "  ")
 }
 
-// appendPretty appends the value on lines of its own. Strings and numbers stay as
-// they are written.
+// appendPretty appends the value on lines of its own, or on one where they would make it
+// more than twice as long: what is nested deep would take many times the memory, and no
+// import would read it. Strings and numbers stay as they are written.
 func appendPretty(dst []byte, v jsontext.Value, prefix string) ([]byte, error) {
+	if white(v, len(prefix), len(v)+maxWhite) > len(v)+maxWhite {
+		return append(dst, v...), nil
+	}
 	v = v.Clone()
 	if err := v.Indent(jsontext.WithIndentPrefix(prefix), jsontext.WithIndent("  ")); err != nil {
 		// The error of the formatter may quote what it met.
 		return dst, history.ErrDamaged
 	}
 	return append(dst, v...), nil
+}
+
+// maxWhite is the white space that any value may have, however short it is.
+const maxWhite = 4 << 10
+
+// white is about how much white space puts a compact value on lines of its own. It stops
+// at enough.
+func white(v jsontext.Value, depth, enough int) (n int) {
+	text := false
+	for i := 0; i < len(v) && n <= enough; i++ {
+		switch c := v[i]; {
+		case text && c == '\\':
+			i++
+		case c == '"':
+			text = !text
+		case text:
+		case c == '{' || c == '[':
+			depth += 2
+			n += 1 + depth
+		case c == '}' || c == ']':
+			depth -= 2
+			n += 1 + depth
+		case c == ',':
+			n += 1 + depth
+		case c == ':':
+			n++
+		}
+	}
+	return n
 }
 
 var attachmentMember = []byte(`"attachment":"sha256:`)

@@ -101,3 +101,29 @@ func archived(t *testing.T, body string) (held, lost int) {
 	}
 	return len(doc.Messages), doc.Damaged.Lost
 }
+
+// What is nested deep would be many times as long on lines of its own. It stands on one, so that an export takes no more
+// memory than its messages, and is imported again.
+func TestAnExportIsNotMostlyWhiteSpace(t *testing.T) {
+	d := newDaemon(t, projection.Options{UnknownTools: "keep"})
+	for name, arguments := range map[string]string{
+		"deep":    strings.Repeat("[", 50) + strings.Repeat("0,", 100_000) + "0" + strings.Repeat("]", 50),
+		"wide":    "[" + strings.Repeat(`{"a":0},`, 50_000) + "0]",
+		"text":    `"` + strings.Repeat(`[{,:\"`, 50_000) + `"`,
+		"neither": `{"a":[1,{"b":2}],"c":"` + strings.Repeat("x", 1000) + `"}`,
+	} {
+		x := "/v1/conversations/" + name
+		want(t, d.post("ann", x+"/turns", `{"messages":[`+callOf("native", arguments)+`]}`), 201, "")
+		out := d.get("ann", x+"/export").body
+		if len(out) > 3*len(arguments)+10_000 {
+			t.Errorf("%s: %d bytes of arguments are exported in %d", name, len(arguments), len(out))
+		}
+		if short := strings.Contains(out, "\n          \"arguments\": "); short == (name == "deep" || name == "wide") {
+			t.Errorf("%s: on lines of its own: %t", name, short)
+		}
+		want(t, d.post("bob", x+"/import", out), 201, "")
+		if a, b := d.get("ann", x+"/messages").body, d.get("bob", x+"/messages").body; a != strings.ReplaceAll(b, `,"imported":true`, "") {
+			t.Errorf("%s: the value changed", name)
+		}
+	}
+}
