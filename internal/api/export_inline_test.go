@@ -11,6 +11,7 @@ import (
 
 	"historyd/internal/history"
 	"historyd/internal/wire"
+	"historyd/test/growth"
 )
 
 type gathered []byte
@@ -83,21 +84,17 @@ func TestBytesOfAttachmentsStandWhereTheirMarksStood(t *testing.T) {
 func TestAMessageOfManyAttachmentsIsWrittenOnce(t *testing.T) {
 	data := []byte("\x89PNG")
 	read := func(string) ([]byte, error) { return data, nil }
-	write := func(images int) time.Duration { // the quickest of some, since the machine may be busy with something else
-		quickest := time.Hour
+	write := func(images int) time.Duration {
 		block := history.Block{Type: history.ImageBlock, MediaType: "image/png", Attachment: history.AttachmentName(data)}
 		m := history.Message{Role: history.User, Content: slices.Repeat([]history.Block{block}, images)}
 		var in inliner
 		in.begin()
 		must(t, in.mark(&m, read))
 		text := history.AppendInline(nil, &m)
-		for range 5 {
-			began := time.Now()
+		return growth.Work(t, 5, func() {
 			var got gathered
 			must(t, in.write(text, &got, read))
-			quickest = min(quickest, time.Since(began))
-		}
-		return quickest
+		})
 	}
 	const times = 16
 	if ratio := float64(write(times*500)) / float64(write(500)); ratio > 4*times {

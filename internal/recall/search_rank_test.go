@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"historyd/test/growth"
 )
 
 func TestAbbreviationsThatTextsExplain(t *testing.T) {
@@ -34,13 +36,7 @@ func TestAbbreviationsThatTextsExplain(t *testing.T) {
 // What a text explains is looked for once, however much stands before it on its line.
 func TestALongLineOfAbbreviationsIsReadOnce(t *testing.T) {
 	read := func(line string) time.Duration {
-		quickest := time.Hour
-		for range 3 { // the machine may be busy with something else
-			began := time.Now()
-			eachAlias(line, func(_, _ string) {})
-			quickest = min(quickest, time.Since(began))
-		}
-		return quickest
+		return growth.Work(t, 3, func() { eachAlias(line, func(_, _ string) {}) })
 	}
 	const times = 32
 	line := strings.Repeat("Houston (IAH) ", 1000)

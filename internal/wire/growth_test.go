@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"historyd/test/growth"
 )
 
 // Reading a message takes no longer for each of its parts because there are many of them.
@@ -21,17 +23,13 @@ func TestReadingAMessageTakesAsLongAsItIs(t *testing.T) {
 		{"parts", Responses, `{"type":"message","role":"user","content":[`, `{"type":"input_text","text":"a"}`, `]}`},
 		{"blocks", Native, `{"role":"user","content":[`, `{"type":"text","text":"a"}`, `]}`},
 	} {
-		read := func(pieces int) time.Duration { // the quickest of some, since the machine may be busy with something else
-			quickest := time.Hour
+		read := func(pieces int) time.Duration {
 			body := []byte(`{"messages":[` + tt.head + strings.Repeat(tt.piece+",", pieces-1) + tt.piece + tt.tail + `]}`)
-			for range 5 {
-				began := time.Now()
+			return growth.Work(t, 5, func() {
 				if _, err := DecodeAppend(tt.format, body, 0); err != nil {
 					t.Fatalf("%s, %s: %v", tt.format, tt.name, err)
 				}
-				quickest = min(quickest, time.Since(began))
-			}
-			return quickest
+			})
 		}
 		const times = 16
 		if ratio := float64(read(times*200)) / float64(read(200)); ratio > 4*times {
