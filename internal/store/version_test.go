@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,6 +75,12 @@ func TestASegmentOfAnotherVersionIsNotGuessedAt(t *testing.T) {
 			t.Errorf("%d batches: the segment was changed", batches)
 		}
 		wantContent(t, "another conversation", s.Log(ann, "b"), b.want["b"])
+		if err := l.Clear(t.Context()); err != nil {
+			t.Errorf("%d batches: it can't be cleared: %v", batches, err)
+		}
+		if _, err := l.Append(t.Context(), batch("anew")); err != nil || !slices.Equal(texts(t, l), []string{"1:anew"}) {
+			t.Errorf("%d batches: after a clear: %v", batches, err)
+		}
 		_ = s.Close()
 	}
 }
