@@ -4,8 +4,10 @@ import (
 	"encoding/json/v2"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
+	"historyd/internal/history"
 	"historyd/internal/projection"
 	"historyd/test/judge"
 )
@@ -73,6 +75,42 @@ func TestCallsAndResultsOfAnyOrderAreReplayed(t *testing.T) {
 				t.Errorf("%s, %s: as text %s", tt.name, format, text.body)
 			}
 		}
+	}
+}
+
+// Tools that run side by side each append a call and its result: all of them are there, no two mixed.
+func TestRequestsOfManyClientsStandTogether(t *testing.T) {
+	d := newDaemon(t, projection.Options{UnknownTools: "keep"})
+	const clients, each = 8, 50
+	var all sync.WaitGroup
+	for c := range clients {
+		all.Go(func() {
+			for i := range each {
+				id := fmt.Sprintf("call-%d-%d", c, i)
+				body := fmt.Sprintf(`{"messages":[{"role":"assistant","content":[{"type":"tool_call","id":%q,"name":"f","arguments":{}}]},{"role":"tool","content":[{"type":"tool_result","call_id":%[1]q,"content":"found"}]}]}`, id)
+				if got := d.post("ann", turns, body); got.status != 201 || as[appendReply](t, got).LastSeq != as[appendReply](t, got).FirstSeq+1 {
+					t.Errorf("%s: %d %s", id, got.status, got.body)
+				}
+			}
+		})
+	}
+	all.Wait()
+	page := as[pageBody](t, d.get("ann", "/v1/conversations/x/messages?limit=1000"))
+	met := map[string]bool{}
+	for i, raw := range page.Data {
+		m, err := history.ParseStored(raw)
+		must(t, err)
+		if m.Seq != int64(i+1) {
+			t.Fatalf("message %d has seq %d", i+1, m.Seq)
+		}
+		if b := m.Content[0]; i%2 == 0 {
+			met[b.ID] = true
+		} else if before, err := history.ParseStored(page.Data[i-1]); err != nil || b.CallID == "" || b.CallID != before.Content[0].ID {
+			t.Errorf("behind %s stands %s: %v", page.Data[i-1], raw, err)
+		}
+	}
+	if len(met) != clients*each || len(page.Data) != 2*clients*each {
+		t.Errorf("%d calls in %d messages, want %d", len(met), len(page.Data), clients*each)
 	}
 }
 
