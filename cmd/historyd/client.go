@@ -28,6 +28,7 @@ type client struct {
 	base  string // scheme and host
 	http  *http.Client
 	token string // empty on a unix socket, where the peer's uid may say enough
+	from  string // where the token was found
 }
 
 const tokenVariable = "HISTORYD_TOKEN"
@@ -79,34 +80,35 @@ func newClient(cmd *cobra.Command) (*client, error) {
 			return d.DialContext(ctx, "unix", socket)
 		}}
 	}
-	c.token, err = findToken(flag("token-file"), filepath.Join(s.DataDir, tokenFile), socket != "")
+	c.token, c.from, err = findToken(flag("token-file"), filepath.Join(s.DataDir, tokenFile), socket != "")
 	return c, err
 }
 
 // findToken reads the caller's token. On a socket it may do without.
-func findToken(file, fallback string, optional bool) (string, error) {
-	token := strings.TrimSpace(os.Getenv(tokenVariable))
+func findToken(file, fallback string, optional bool) (token, from string, err error) {
+	token = strings.TrimSpace(os.Getenv(tokenVariable))
 	switch {
 	case file != "":
 	case token != "":
-		return token, nil
+		return token, tokenVariable, nil
 	default:
 		file = fallback
 	}
 	text, err := os.ReadFile(file)
 	if err != nil && file == fallback {
 		if optional {
-			return "", nil
+			return "", "", nil
 		}
-		return "", fmt.Errorf("no token: give --token-file FILE or set %s (looked for %s, too)", tokenVariable, fallback)
+		return "", "", fmt.Errorf("no token: give --token-file FILE, set %s (looked for %s, too), or give --socket PATH where your uid stands for a caller",
+			tokenVariable, fallback)
 	}
 	if err != nil {
-		return "", fmt.Errorf("--token-file: %w", err)
+		return "", "", fmt.Errorf("--token-file: %w", err)
 	}
 	if token = strings.TrimSpace(string(text)); token == "" {
-		return "", fmt.Errorf("%s holds no token", file)
+		return "", "", fmt.Errorf("%s holds no token", file)
 	}
-	return token, nil
+	return token, file, nil
 }
 
 // do sends a request and returns the response when it is good.
@@ -137,7 +139,11 @@ func (c *client) do(ctx context.Context, method, path, contentType string, body 
 	}
 	if res.StatusCode >= 300 {
 		defer res.Body.Close()
-		return nil, readRefusal(res, method)
+		err := readRefusal(res, method)
+		if res.StatusCode == http.StatusUnauthorized && c.from != "" {
+			err = fmt.Errorf("%w (the token is of %s)", err, c.from)
+		}
+		return nil, err
 	}
 	return res, nil
 }

@@ -52,7 +52,7 @@ func newTokenCreate(open openCallers) *cobra.Command {
 			"workspace are refused. With --uid, processes of that user are this caller on the unix socket\n" +
 			"without a token, for as long as one of the caller's tokens is neither revoked nor expired.",
 		Example: "  historyd token create --kind operator --id alice\n" +
-			"  (umask 077; historyd token create --kind mesh --id bob --permission-scope read --expires 30d > bob.token)",
+			"  (umask 077; historyd token create --kind mesh --id bob --permission-scope work --expires 30d > bob.token)",
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if kind == "" || id == "" {
