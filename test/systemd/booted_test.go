@@ -391,7 +391,7 @@ func backup(t *testing.T) {
 	if status, answer, err := ask(conn, "POST", "/v1/history/turns", bearer, `{"messages":[{"role":"user","content":"remember me"}]}`); err != nil || status != http.StatusCreated {
 		t.Fatalf("%d %s %v", status, answer, err)
 	}
-	run(t, "sh", "-c", "install -d -m 700 /backup && cp -a "+dataDir+" /backup/historyd-new")
+	run(t, "sh", "-c", "install -d -m 700 /backup && cp -aT "+dataDir+" /backup/historyd-new")
 	if got := run(t, "historyd", "check", "/backup/historyd-new"); !strings.HasPrefix(got, "sound") {
 		t.Errorf("check of the copy: %s", got)
 	}
