@@ -111,6 +111,7 @@ type Record struct {
 	Seq  int64
 	JSON jsontext.Value
 	Note jsontext.Value // of the commit that it came with; nil when it had none
+	Last int64          // seq of the last message of that commit: those up to it cost nothing to read as well
 }
 
 // Message decodes the record.

@@ -3,7 +3,6 @@ package recall
 import (
 	"cmp"
 	"context"
-	"errors"
 	"math"
 	"slices"
 	"time"
@@ -395,88 +394,4 @@ func (f *finder) offer(c candidate) {
 		return
 	}
 	f.best.keep(c, f.max)
-}
-
-// confirm makes hits of candidates by reading them from the record. Those that are not there any more are left out,
-// and their conversations read again.
-func (x *Index) confirm(ctx context.Context, c *caller, f *finder) (Results, error) {
-	slices.SortFunc(f.best.list, func(a, b candidate) int {
-		if a.before(b.rank, f.best.newest) {
-			return -1
-		}
-		return 1
-	})
-	res := Results{Total: f.total, Behind: x.incomplete(c)}
-	views := map[string]history.View{}
-	defer func() {
-		for _, v := range views {
-			v.Close()
-		}
-	}()
-	marker := f.marker()
-	for i, cand := range f.best.list {
-		if len(res.Hits) == f.query.limit() {
-			res.Next = f.query.cursor(c.scope, f.best.list[i-1].rank)
-			break
-		}
-		view := views[cand.name]
-		if view == nil {
-			v, err := x.record.Log(c.scope, cand.name).View(ctx)
-			if err := cmp.Or(ctx.Err(), err); err != nil {
-				if ctx.Err() != nil || errors.Is(err, history.ErrClosed) {
-					return Results{}, err
-				}
-				res.Behind = true // It is in the index, and can't be read now.
-				continue
-			}
-			views[cand.name], view = v, v
-		}
-		hit, ok := confirmed(view, cand)
-		ok = ok && f.query.within(hit.At)
-		if !ok {
-			res.Total--
-			if view.State().Epoch != cand.epoch {
-				x.fellBehind(c, []string{cand.name}, false)
-			}
-			continue
-		}
-		hit.Relevance = f.relevance(float64(cand.held))
-		hit.Snippet, hit.Marks = marker.snippet(hit.texts)
-		res.Hits = append(res.Hits, hit.Hit)
-	}
-	if len(f.best.list) == f.max && res.Next == "" {
-		res.Next = f.query.cursor(c.scope, f.best.list[f.max-1].rank)
-	}
-	res.Total = max(res.Total, len(res.Hits))
-	return res, ctx.Err()
-}
-
-type confirmedHit struct {
-	Hit
-	texts []string
-}
-
-// confirmed returns the message of a candidate as the record has it now; false when it is no part of the conversation
-// any more.
-func confirmed(view history.View, c candidate) (confirmedHit, bool) {
-	if view.State().Epoch != c.epoch {
-		return confirmedHit{}, false
-	}
-	for rec, err := range view.Records(c.seq, c.seq) {
-		if err != nil {
-			break
-		}
-		m, err := rec.Message()
-		if err != nil {
-			break
-		}
-		p, ok := passageOf(&m)
-		if !ok {
-			break
-		}
-		return confirmedHit{Hit{
-			Conversation: c.name, Epoch: c.epoch, Seq: c.seq, ID: m.ID, Role: m.Role, Kind: m.Kind, At: m.At, Score: c.score, Failed: m.ProviderError(),
-		}, p.texts}, true
-	}
-	return confirmedHit{}, false
 }

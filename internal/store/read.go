@@ -384,7 +384,7 @@ func recordsOf(c *commit) iter.Seq2[history.Record, error] {
 		}
 		seq := c.First
 		for _, v := range (strictjson.Value{Raw: c.Messages}).Elements() {
-			if !yield(history.Record{Seq: seq, JSON: jsontext.Value(v.Raw), Note: c.Note}, nil) {
+			if !yield(history.Record{Seq: seq, JSON: jsontext.Value(v.Raw), Note: c.Note, Last: c.Last}, nil) {
 				return
 			}
 			seq++

@@ -89,6 +89,21 @@ func orderWithin(t *testing.T, e Engine) {
 	mustAppend(t, l, b)
 	got := content(t, l)
 	wantCounted(t, got)
+	mustAppend(t, l, history.Batch{Messages: []history.Message{answer("a2")}})
+	v, err := l.View(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	for r, err := range v.Records(1, everything) {
+		last := int64(len(b.Messages))
+		if r.Seq > last {
+			last++
+		}
+		if err != nil || r.Last != last {
+			t.Errorf("message %d is of a commit that ends with %d, want %d: %v", r.Seq, r.Last, last, err)
+		}
+	}
 	for i := range b.Messages {
 		if got[i].Role != b.Messages[i].Role || textOf(got[i]) != textOf(b.Messages[i]) {
 			t.Errorf("message %d is %s %q", i+1, got[i].Role, textOf(got[i]))

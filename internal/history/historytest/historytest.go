@@ -190,8 +190,8 @@ func collect(records iter.Seq2[history.Record, error], n int) ([]history.Message
 		if err != nil {
 			return msgs, err
 		}
-		if m.Seq != r.Seq {
-			return msgs, fmt.Errorf("the record of seq %d holds a message of seq %d", r.Seq, m.Seq)
+		if m.Seq != r.Seq || r.Last < r.Seq {
+			return msgs, fmt.Errorf("the record of seq %d holds a message of seq %d, of a commit that ends with %d", r.Seq, m.Seq, r.Last)
 		}
 		if msgs = append(msgs, m); len(msgs) == n {
 			break
