@@ -81,7 +81,7 @@ func TestCallsAndResultsOfAnyOrderAreReplayed(t *testing.T) {
 // Tools that run side by side each append a call and its result: all of them are there, no two mixed.
 func TestRequestsOfManyClientsStandTogether(t *testing.T) {
 	d := newDaemon(t, projection.Options{UnknownTools: "keep"})
-	const clients, each = 8, 50
+	const clients, each = 8, 25
 	var all sync.WaitGroup
 	for c := range clients {
 		all.Go(func() {
