@@ -101,3 +101,25 @@ func TestWhatStandsAroundFrames(t *testing.T) {
 		}
 	}
 }
+
+// What a program kept in place of an answer when its provider failed is found by a search, and is no memory, however much
+// of it there is.
+func TestAProvidersErrorIsNoMemory(t *testing.T) {
+	s := newShelf(t)
+	ann := scopeNamed(t, "ann")
+	s.say(ann, "trip", "The ferry is overloaded in summer.")
+	var failed history.Batch
+	for range 60 {
+		failed.Messages = append(failed.Messages, history.Message{
+			Role: history.Assistant, Status: history.Complete, Content: []history.Block{history.Text("overloaded")}, Extra: []byte(`{"error":{"code":529}}`),
+		})
+	}
+	s.append(ann, "failed", failed)
+	if res := s.search(ann, Query{Text: "overloaded", Limit: 100}); len(res.Hits) != 61 || res.Behind {
+		t.Errorf("a search finds %d, behind %t; want 61", len(res.Hits), res.Behind)
+	}
+	r := must(t, Options{Local: s.index})
+	if got := bodies(r.Recall(t.Context(), Ask{Scope: ann, Conversation: "main", Query: "Which ferry is overloaded?"})); got != "The ferry is overloaded in summer." {
+		t.Errorf("recalled is %q", got)
+	}
+}

@@ -155,7 +155,7 @@ func (r *confirmation) hit(c *candidate, rec history.Record) *Hit {
 		return nil
 	}
 	h := &Hit{
-		Conversation: c.name, Epoch: c.epoch, Seq: c.seq, ID: m.ID, Role: m.Role, Kind: m.Kind, At: m.At, Score: c.score,
+		Conversation: c.name, Epoch: c.epoch, Seq: c.seq, ID: m.ID, Role: m.Role, Kind: m.Kind, At: m.At, Score: c.score, Failed: m.ProviderError(),
 		Relevance: r.relevance(float64(c.held)),
 	}
 	h.Snippet, h.Marks = r.marker.snippet(p.texts)
