@@ -45,7 +45,10 @@ func TestAnArchiveIsWholeWhateverIsLostMeanwhile(t *testing.T) {
 		}
 	}
 	blows = append(blows, []blow{{2*messages + 1, 1}, {2*messages + 1, 2}, {2*messages + 1, 3}, {2*messages + 1, 4}})
-	for _, tt := range blows {
+	for i, tt := range blows {
+		if raced && i%3 != 0 { // nothing here happens at once
+			continue
+		}
 		d := newDaemon(t, projection.Options{})
 		for i := range messages {
 			d.post("ann", turns, fmt.Sprintf(`{"messages":[{"role":"user","content":"number-%d-%s"}]}`, i+1, strings.Repeat("x", 100_000)))

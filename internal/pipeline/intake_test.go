@@ -20,6 +20,7 @@ import (
 	"historyd/internal/identity"
 	"historyd/internal/projection"
 	"historyd/internal/store"
+	"historyd/test/growth"
 )
 
 // generated is a source of messages that are made when they are asked for.
@@ -429,7 +430,7 @@ func TestTheMemoryOfAnImportIsThatOfItsHashes(t *testing.T) {
 	}{
 		{"turns", long, 200_000, 50}, {"more turns", long, 500_000, 50}, {"open calls", open, 200_000, 100},
 	} {
-		if testing.Short() && tt.n > 200_000 {
+		if (testing.Short() || growth.Raced) && tt.n > 200_000 {
 			continue
 		}
 		p := newPipeline(t, sinkEngine{}, projection.Options{Tools: []projection.Rule{{Match: "look*", Category: "misc"}}}, nil)
@@ -447,7 +448,7 @@ func TestTheMemoryOfAnImportIsThatOfItsHashes(t *testing.T) {
 
 func TestALongImportOnADiskTakesLittleMemory(t *testing.T) {
 	n := 200_000
-	if testing.Short() {
+	if testing.Short() || growth.Raced {
 		n = 20_000
 	}
 	dir := filepath.Join(t.TempDir(), "data")

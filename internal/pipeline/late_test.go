@@ -10,6 +10,7 @@ import (
 	"historyd/internal/history"
 	"historyd/internal/projection"
 	"historyd/internal/wire"
+	"historyd/test/growth"
 )
 
 // late is a document of n calls, each in a message of its own, and then their results.
@@ -139,6 +140,9 @@ func TestResultsThatComeMuchLaterCostNoMoreEach(t *testing.T) {
 		"turn after turn": {format: wire.Native, n: 6000, id: each, turns: true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if growth.Raced {
+				l.n /= 3
+			}
 			long := l.cost(t)
 			l.n /= 4
 			short := l.cost(t)
