@@ -221,16 +221,16 @@ func (f *finder) weigh(sources []source) (int, error) {
 	if k, err := f.aliases(sources); err != nil {
 		return k, err
 	}
+	counts, k, err := f.frequencies(sources)
+	if err != nil {
+		return k, err
+	}
 	f.weights = make([][]float64, len(f.units))
 	for i := range f.units {
 		u := &f.units[i]
 		f.weights[i] = make([]float64, len(u.terms))
-		for j, term := range u.terms {
-			df, k, err := f.frequency(sources, u, term)
-			if err != nil {
-				return k, err
-			}
-			n := float64(min(df, docs))
+		for j := range u.terms {
+			n := float64(min(counts[i][j].most(), docs))
 			f.weights[i][j] = math.Log(1 + (float64(docs)-n+0.5)/(n+0.5))
 			if u.common {
 				f.weights[i][j] *= commonWeight

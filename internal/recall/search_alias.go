@@ -146,25 +146,57 @@ func (u *unit) forms(term string) []string {
 	return all
 }
 
-// frequency is in how many documents a unit's term is. What is explained as the same mostly stands beside it, and counts no more than
-// once. It returns the number of the source that an error is of, too.
-func (f *finder) frequency(sources []source, u *unit, term string) (df, of int, err error) {
-	alone := *u
-	alone.alias = nil
-	for i := range 1 + len(u.alias) {
-		if i > 0 {
-			alone = unit{stem: u.alias[i-1]}
-		}
-		sum := 0
-		for k, s := range sources {
-			if err := f.each(s, &alone, term, func(n int, _ func() (termList, error)) error {
-				sum += n
-				return nil
-			}); err != nil {
-				return 0, k, err
+// A frequency is in how many documents a term of a unit is, by itself and by each of its aliases.
+type frequency []int
+
+// most is that of the commonest: what is explained as the same mostly stands beside it, and counts no more than once.
+func (q frequency) most() int { return slices.Max(q) }
+
+// frequencies counts the terms of all units in all sources. It returns the number of the source that an error is of.
+func (f *finder) frequencies(sources []source) (counts [][]frequency, of int, err error) {
+	each := make([][][]frequency, len(sources))
+	of, err = f.sideBySide(len(sources), func(_, i int) (err error) {
+		each[i], err = f.frequenciesIn(sources[i])
+		return err
+	})
+	if err != nil {
+		return nil, of, err
+	}
+	counts = each[0]
+	for _, more := range each[1:] {
+		for i := range counts {
+			for j := range counts[i] {
+				for k := range counts[i][j] {
+					counts[i][j][k] += more[i][j][k]
+				}
 			}
 		}
-		df = max(df, sum)
 	}
-	return df, 0, nil
+	return counts, 0, nil
+}
+
+// frequenciesIn are, for each unit, those of its terms in one source.
+func (f *finder) frequenciesIn(s source) ([][]frequency, error) {
+	counts := make([][]frequency, len(f.units))
+	for i := range f.units {
+		u := &f.units[i]
+		for _, term := range u.terms {
+			q := make(frequency, 1+len(u.alias))
+			for k := range q {
+				alone := *u
+				if alone.alias = nil; k > 0 {
+					alone = unit{stem: u.alias[k-1]}
+				}
+				err := f.each(s, &alone, term, func(n int, _ func() (termList, error)) error {
+					q[k] += n
+					return nil
+				})
+				if err != nil {
+					return nil, err
+				}
+			}
+			counts[i] = append(counts[i], q)
+		}
+	}
+	return counts, nil
 }

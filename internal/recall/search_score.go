@@ -66,27 +66,20 @@ func (r *scores) measure(rows []byte, average float64) {
 // maxScorers is how many sources of one search are gone through at a time, each with room of its own.
 const maxScorers = 4
 
-// score ranks the documents of all sources, f.width of them at a time. It returns the number of the source that an
-// error is of, and panics where one of its goroutines did.
-func (f *finder) score(sources []source) (int, error) {
+// sideBySide does something with each of so many sources, f.width of them at a time. It returns the number of the source
+// that an error is of, and panics where one of its goroutines did.
+func (f *finder) sideBySide(sources int, work func(worker, source int) error) (int, error) {
 	var (
 		next   atomic.Int64
-		failed = make([]error, len(sources))
-		parts  = make([]*finder, min(f.width, len(sources)))
-		broken = make([]any, len(parts))
+		failed = make([]error, sources)
+		broken = make([]any, min(f.width, sources))
 		wg     sync.WaitGroup
 	)
-	for i := range parts {
-		part := *f
-		part.best = candidates{newest: f.query.Sort == Newest}
-		part.total = 0
-		parts[i] = &part
+	for worker := range broken {
 		wg.Go(func() {
-			defer func() { broken[i] = recover() }() // for whoever asked, as if there were no goroutines
-			part.room = scoreRooms.Get().(*scores)
-			defer scoreRooms.Put(part.room)
-			for n := next.Add(1) - 1; n < int64(len(sources)); n = next.Add(1) - 1 {
-				failed[n] = part.source(sources[n])
+			defer func() { broken[worker] = recover() }() // for whoever asked, as if there were no goroutines
+			for i := next.Add(1) - 1; i < int64(sources); i = next.Add(1) - 1 {
+				failed[i] = work(worker, int(i))
 			}
 		})
 	}
@@ -100,6 +93,22 @@ func (f *finder) score(sources []source) (int, error) {
 		if err != nil {
 			return i, err
 		}
+	}
+	return 0, nil
+}
+
+// score ranks the documents of all sources. It returns the number of the source that an error is of.
+func (f *finder) score(sources []source) (int, error) {
+	parts := make([]*finder, f.width)
+	for i := range parts {
+		part := *f
+		part.best, part.total = candidates{newest: f.best.newest}, 0
+		part.room = scoreRooms.Get().(*scores)
+		defer scoreRooms.Put(part.room)
+		parts[i] = &part
+	}
+	if i, err := f.sideBySide(len(sources), func(worker, i int) error { return parts[worker].source(sources[i]) }); err != nil {
+		return i, err
 	}
 	for _, part := range parts {
 		f.total += part.total
