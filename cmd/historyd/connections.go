@@ -228,6 +228,7 @@ type connection struct {
 	listener *limitListener
 	uid      uint32
 	peer     bool // uid is known: it came by a unix socket
+	cork     cork
 
 	// Guarded by listener.mu.
 	of      identity.Scope // who spoke last on it
@@ -302,7 +303,7 @@ func connContext(ctx context.Context, c net.Conn) context.Context {
 	if own.peer {
 		ctx = api.WithPeer(ctx, own.uid)
 	}
-	return context.WithValue(ctx, connectionKey{}, own)
+	return context.WithValue(api.WithCork(ctx, own), connectionKey{}, own)
 }
 
 // heard says whose a request is, by its context.

@@ -167,6 +167,26 @@ func WithPeer(ctx context.Context, uid uint32) context.Context {
 	return context.WithValue(ctx, peerKey{}, uid)
 }
 
+// A Cork is a connection that can keep a write until the next one, so that both leave at once.
+type Cork interface {
+	Cork()
+	Uncork() error // writes what was kept and nothing came after
+}
+
+type corkKey struct{}
+
+// WithCork returns a context that says on which connection requests come. It is for
+// http.Server.ConnContext; without it nothing is kept.
+func WithCork(ctx context.Context, c Cork) context.Context {
+	return context.WithValue(ctx, corkKey{}, c)
+}
+
+// CorkOf is what WithCork was given, or nil.
+func CorkOf(ctx context.Context) Cork {
+	c, _ := ctx.Value(corkKey{}).(Cork)
+	return c
+}
+
 // Shared header values; net/http reads them and nobody adds to them.
 var (
 	noStore     = []string{"no-store"}
@@ -176,7 +196,7 @@ var (
 )
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{ResponseWriter: w, server: s, id: rand.Text(), start: time.Now(), unread: r.ContentLength != 0}
+	x := &exchange{ResponseWriter: w, server: s, id: rand.Text(), start: time.Now(), unread: r.ContentLength != 0, cork: CorkOf(r.Context())}
 	h := w.Header()
 	h["X-Request-Id"] = []string{x.id}
 	h["Cache-Control"] = noStore

@@ -31,6 +31,7 @@ type exchange struct {
 	unread  bool   // the request has a body of which the end was not met
 	stalled bool   // the body has had its time
 	gone    bool   // the client stopped waiting
+	cork    Cork   // nil where the connection has none
 }
 
 // Unwrap is for http.ResponseController.
@@ -63,12 +64,20 @@ func (x *exchange) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// corkFrom is from what size on a body may be too large for the buffer that net/http has for
+// it and the head.
+const corkFrom = 2 << 10
+
 // send writes a whole response.
 func (x *exchange) send(status int, contentType []string, body []byte) error {
 	h := x.Header()
 	h["Content-Type"] = contentType
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.WriteHeader(status)
+	if x.cork != nil && len(body) > corkFrom {
+		x.cork.Cork()
+		defer func() { _ = x.cork.Uncork() }()
+	}
 	// What cannot be written has no reader any more.
 	_ = x.flow(body)
 	return nil
