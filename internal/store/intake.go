@@ -170,24 +170,21 @@ func (in *intake) bring(mediaType string, data []byte) error {
 // caller's quota. What extends a record may be there already: how much of that is new is
 // known at the end only.
 func (in *intake) fits() error {
-	err := in.foresee()
-	if err == nil {
+	if in.foresee(false) == nil {
 		return nil
 	}
-	now, werr := in.store.weigh(in.store.dirOf(in.key))
-	if werr != nil || now == in.old {
-		return err
+	if now, err := in.store.weigh(in.store.dirOf(in.key)); err == nil {
+		in.old = now
 	}
-	in.old = now
-	return in.foresee()
+	return in.foresee(true)
 }
 
-func (in *intake) foresee() error {
+func (in *intake) foresee(tell bool) error {
 	change := weight{conversations: 1 - in.old.conversations}
 	if in.Mode != history.Extend {
 		change.bytes = in.spool.text + in.bytes - in.old.bytes
 	}
-	return in.store.ledger.foresee(in.key.scope, change)
+	return in.store.ledger.foresee(in.key.scope, change, tell)
 }
 
 // prepare makes the directory in which the record is built, once its note is written.

@@ -171,8 +171,8 @@ func (l *ledger) hold(scope identity.Scope, a *account, w weight, over int64) er
 }
 
 // foresee is hold of what is not to be written yet, if ever: it keeps nothing, and says
-// no only where hold would.
-func (l *ledger) foresee(scope identity.Scope, w weight) error {
+// no only where hold would. Nobody is told of it but by tell.
+func (l *ledger) foresee(scope identity.Scope, w weight, tell bool) error {
 	if l.quota == (Quota{}) {
 		return nil
 	}
@@ -183,8 +183,14 @@ func (l *ledger) foresee(scope identity.Scope, w weight) error {
 	defer l.leave(scope, a)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !tell && l.quota.refuse(w, a.used.plus(a.held).plus(w), 0) != nil {
+		return errForeseen
+	}
 	return l.refuse(scope, a, w, 0)
 }
+
+// errForeseen stands for a refusal that nobody has been told of.
+var errForeseen = errors.New("there seems to be no room in a quota")
 
 // refuse tells whether a change would pass a quota. l.mu is held.
 func (l *ledger) refuse(scope identity.Scope, a *account, w weight, over int64) error {
