@@ -20,6 +20,7 @@ type draft struct {
 	off   int64 // where buf goes
 	begin bool  // buf is a new segment, its header first
 	buf   []byte
+	paid  int // bytes of buf that room is kept for
 
 	commits  int
 	messages int64
@@ -112,7 +113,7 @@ func (d *draft) add(b history.Batch, sp *spending) (history.Receipt, error) {
 	e.attached = d.uncounted(&p)
 	r, err := d.commit(e)
 	if err == nil {
-		err = d.pay(sp, &before, &p)
+		err = d.pay(sp, &p)
 	}
 	if err != nil {
 		d.back(&before)
@@ -123,8 +124,8 @@ func (d *draft) add(b history.Batch, sp *spending) (history.Receipt, error) {
 }
 
 // pay keeps room for what an entry takes, and makes its attachments durable.
-func (d *draft) pay(sp *spending, before *draft, p *placing) error {
-	w := weight{bytes: int64(len(d.buf)-len(before.buf)) + p.bytes}
+func (d *draft) pay(sp *spending, p *placing) error {
+	w := weight{bytes: int64(len(d.buf)-d.paid) + p.bytes}
 	if d.begins(sp) {
 		w.conversations = 1
 	}
@@ -139,6 +140,7 @@ func (d *draft) pay(sp *spending, before *draft, p *placing) error {
 	if err != nil {
 		return d.t.failure(err)
 	}
+	d.paid = len(d.buf)
 	return nil
 }
 
@@ -146,6 +148,9 @@ func (d *draft) pay(sp *spending, before *draft, p *placing) error {
 // others find none. before is called when there is room; it may be nil.
 func (d *draft) finish(sp *spending, vital bool, before func() error) error {
 	w := weight{bytes: int64(len(d.buf))}
+	if d.begins(sp) {
+		w.conversations = 1
+	}
 	var err error
 	if vital {
 		err = sp.charge(w, overdraft)

@@ -226,7 +226,7 @@ func (b *build) install() (history.Receipt, error) {
 	}
 	if err := b.swap(); err != nil {
 		// Which of the two has the name is for the next to find out.
-		b.failed = true
+		b.failed, sp.lost = true, true
 		s.doubt(b.t.key)
 		s.noteLeft(b.t.key, leftover{b.dir, b.in.note})
 		b.in.made = false

@@ -133,7 +133,7 @@ func (l *ledger) weigh(scope identity.Scope, a *account) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a.used, a.missing, a.err = used, missing, classify(err)
-	if err != nil {
+	if err != nil && l.of[scope] == a {
 		delete(l.of, scope) // the next one tries again
 	}
 }
