@@ -75,8 +75,8 @@ func newTarget(t testing.TB, settings map[string]any) *target {
 	d := &target{t: t, path: path, dir: filepath.Join(t.TempDir(), "data")}
 	d.client = &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
 	d.ann, d.bob, d.mallory = d.caller("operator", "ann"), d.caller("mesh", "bob"), d.caller("operator", "mallory")
+	t.Cleanup(d.kill) // also when it does not come to serve
 	d.start(settings)
-	t.Cleanup(d.kill)
 	for _, name := range []string{"default", "x", "diary"} {
 		d.bob.do(201, "POST", "/v1/conversations/"+name+"/turns", said(secret+" of "+name))
 	}
