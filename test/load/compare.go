@@ -221,9 +221,11 @@ func sizes(w io.Writer, all []*standing) error {
 	return t.Flush()
 }
 
+// median is between the two in the middle when there are as many on both sides: the higher of
+// them would flatter whom the ratios are of.
 func median(v []float64) float64 {
 	v = slices.Sorted(slices.Values(v))
-	return v[len(v)/2]
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
 // at is a percentile of sorted times.

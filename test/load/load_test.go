@@ -110,6 +110,14 @@ func kept(t *testing.T, dir string) int {
 	return n
 }
 
+func TestTheMedianFavoursNobody(t *testing.T) {
+	for want, v := range map[float64][]float64{2: {3, 1, 2}, 2.5: {4, 1, 3, 2}, 7: {7}} {
+		if got := median(v); got != want {
+			t.Errorf("median(%v) = %v, want %v", v, got, want)
+		}
+	}
+}
+
 func TestTheTablesTellOfEachContender(t *testing.T) {
 	o := options{clients: []int{2}, rounds: 2, slice: 20 * time.Millisecond, work: []string{workAppend, workReplay},
 		only: []string{"historyd", "disk", "net/http"}, historyd: daemon(t), records: 200}
