@@ -22,7 +22,7 @@ func openAIMedia(m *history.Message, b *history.Block) bool {
 	case b.Type == history.AudioBlock && b.Data != nil:
 		return soundName(b) != ""
 	}
-	return b.Type == history.DocumentBlock && b.Data != nil
+	return b.Type == history.DocumentBlock && b.Data != nil && (isPDF(b) || isText(b))
 }
 
 func (w *openAIRender) saidPart(m *history.Message, b *history.Block) {
@@ -72,6 +72,10 @@ func (w *openAIRender) mediaPart(b *history.Block) {
 		w.textParts(placeholder(b))
 		return
 	}
+	if b.Type == history.DocumentBlock && !isPDF(b) {
+		w.textParts(documentText(b))
+		return
+	}
 	w.element()
 	w.open()
 	switch b.Type {
@@ -100,7 +104,7 @@ func (w *openAIRender) mediaPart(b *history.Block) {
 		w.text("type", "file")
 		w.name("file")
 		w.open()
-		w.raw("file_data", fileData(bareType(b.MediaType), b.Data))
+		w.raw("file_data", fileData(pdfType, b.Data))
 		name := clean(b.Filename, &w.report)
 		if name == "" {
 			name = "document" // the provider wants one

@@ -404,3 +404,5 @@ func memberOf(m *history.Message, name string) strictjson.Value {
 	}
 	return strictjson.Value{}
 }
+	case b.Type == history.DocumentBlock && w.media[b] && !isPDF(b):
+		w.textParts(documentText(b))

@@ -190,9 +190,16 @@ func TestOpenAIRender(t *testing.T) {
 			report: `,"moved_media":1`},
 		{name: "media", in: `[{"role":"user","content":[{"type":"image_url","image_url":{"url":"gs://a/b"}},{"type":"file","file":{"file_data":"AAAA"}},{"type":"input_audio","input_audio":{"data":"AAAA","format":"mp3"}},` +
 			`{"type":"input_audio","input_audio":{"data":"AAAA","format":"ogg"}},{"type":"video_url","video_url":{}}]}]`,
-			want: `{"role":"user","content":[{"type":"text","text":"[image: not shown here]"},{"type":"file","file":{"file_data":"AAAA","filename":"document"}},{"type":"input_audio","input_audio":{"data":"AAAA","format":"mp3"}},` +
+			want: `{"role":"user","content":[{"type":"text","text":"[image: not shown here]"},{"type":"text","text":"[document: not shown here]"},{"type":"input_audio","input_audio":{"data":"AAAA","format":"mp3"}},` +
 				`{"type":"text","text":"[audio: not shown here]"}]}`,
-			report: `,"withheld_opaque":1,"dropped_media":2`},
+			report: `,"withheld_opaque":1,"dropped_media":3`},
+		{name: "documents", in: `[{"role":"user","content":[{"type":"file","file":{"file_data":"data:application/pdf;base64,JVBERi0=","filename":"a.pdf"}},{"type":"file","file":{"file_data":"JVBERi0="}},` +
+			`{"type":"file","file":{"file_data":"data:text/markdown;base64,aGk=","filename":"a\".md"}},{"type":"file","file":{"file_data":"data:application/zip;base64,AAAA","filename":"a"}}]},` +
+			`{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":[{"type":"file","file":{"file_data":"data:text/plain;base64,aGk="}}]}]`,
+			want: `{"role":"user","content":[{"type":"file","file":{"file_data":"data:application/pdf;base64,JVBERi0=","filename":"a.pdf"}},{"type":"file","file":{"file_data":"data:application/pdf;base64,JVBERi0=","filename":"document"}},` +
+				`{"type":"text","text":"[document \"a\\\".md\"]\nhi"},{"type":"text","text":"[document: not shown here]"}]},` +
+				`{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","content":[{"type":"text","text":"[document]\nhi"}],"tool_call_id":"c"}`,
+			report: `,"dropped_media":1`},
 		{name: "thinking and refusals", in: `[{"role":"assistant","content":"x","reasoning_content":"hm"},{"role":"assistant","content":null,"reasoning_content":"only"},{"role":"assistant","content":null,"refusal":"No."}]`,
 			want: `{"role":"assistant","content":"x"},{"role":"assistant","content":[{"type":"refusal","refusal":"No."}]}`, report: `,"withheld_thinking":2,"dropped_empty":1`},
 		{name: "a spoken answer", in: `[{"role":"assistant","content":null,"audio":{"id":"a","data":"AAAA","transcript":"Hello."}},{"role":"assistant","content":null,"audio":{"id":"a","transcript":"Ho."}}]`,

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"historyd/internal/history"
 	"historyd/internal/strictjson"
@@ -395,7 +394,7 @@ func (r *responsesRender) part(b *history.Block) {
 		r.where("file_data", b, kind)
 		name := clean(b.Filename, &r.report)
 		if name == "" {
-			name = "document" + map[string]string{"application/pdf": ".pdf", "text/plain": ".txt"}[kind]
+			name = "document" + map[string]string{pdfType: ".pdf", "text/plain": ".txt"}[kind]
 		}
 		r.text("filename", name)
 	case history.AudioBlock:
@@ -451,7 +450,7 @@ func (r *responsesRender) fits(m *history.Message, b *history.Block) bool {
 	case b.Type == history.AudioBlock:
 		return m.Role == history.User && b.Data != nil && soundTypes[soundFormat(b)] != ""
 	case b.Data == nil:
-		return webURL(b.URL)
+		return webURL(b.URL) && (b.Type == history.ImageBlock || b.MediaType == "" || isFileType(bareType(b.MediaType)))
 	case b.Type == history.ImageBlock:
 		return imageType(b) != ""
 	}
@@ -470,19 +469,6 @@ func imageType(b *history.Block) string {
 	}
 	if slices.Contains(imageTypes, kind) {
 		return kind
-	}
-	return ""
-}
-
-// fileType is the type of a document; "" when nobody knows.
-func fileType(b *history.Block) string {
-	switch {
-	case b.MediaType != "":
-		return bareType(b.MediaType)
-	case bytes.HasPrefix(b.Data, []byte("%PDF")):
-		return "application/pdf"
-	case utf8.Valid(b.Data):
-		return "text/plain"
 	}
 	return ""
 }

@@ -217,6 +217,8 @@ func TestMediaInResponses(t *testing.T) {
 			`{"type":"message","role":"user","content":[{"type":"input_audio","input_audio":{"data":"AAAA","format":"mp3"}}]}`},
 		{`{"type":"message","role":"user","content":[{"type":"input_image","image_url":"data:Image/JPG;base64,AAAA"},{"type":"input_file","file_data":"data:Text/Plain ;base64,aGk=","filename":"a"},{"type":"input_image","image_url":"https://"}]}`,
 			`{"type":"message","role":"user","content":[{"type":"input_image","image_url":"data:image/jpeg;base64,AAAA","detail":"auto"},{"type":"input_file","file_data":"data:text/plain;base64,aGk=","filename":"a"},{"type":"input_text","text":"[image: not shown here]"}]}`},
+		{`{"type":"message","role":"user","content":[{"type":"input_file","file_data":"data:video/mp4;base64,AAAA","filename":"a"},{"type":"input_file","file_data":"data:application/x-sh;base64,aGk=","filename":"a"},{"type":"input_file","file_data":"data:application/msword;base64,AAAA","filename":"a"}]}`,
+			`{"type":"message","role":"user","content":[{"type":"input_text","text":"[document: not shown here]"},{"type":"input_file","file_data":"data:text/plain;base64,aGk=","filename":"a"},{"type":"input_file","file_data":"data:application/msword;base64,AAAA","filename":"a"}]}`},
 		{`{"type":"message","role":"user","content":[{"type":"input_image","image_url":"data:image/tiff;base64,AAAA"}]}`,
 			`{"type":"message","role":"user","content":"[image: not shown here]"}`},
 		{fmt.Sprintf(`{"type":"message","role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,%s"}]}`, base64.StdEncoding.EncodeToString(make([]byte, 4_000_000))),

@@ -22,6 +22,11 @@ const (
 	maxImages  = 100       // of a request
 	maxRequest = 32 << 20  // bytes
 	maxContent = 1 << 20   // characters of one text, Chat Completions
+
+	maxTools     = 128 // of a request, Chat Completions and Responses
+	maxCalls     = 128 // of a message, Chat Completions
+	maxFunctions = 512 // of a request, Gemini
+	maxTitle     = 500 // characters of the title of a document, Anthropic
 )
 
 // Check returns why the provider would refuse the request, a sentence each that begins
@@ -64,6 +69,7 @@ type checker struct {
 	declared   map[string]bool // tools by name
 	called     []*value        // names of tools in the history
 	images     int
+	documents  int
 	wide       []*value // images that only few may stand beside
 }
 
@@ -121,6 +127,13 @@ func (c *checker) list(v *value, min int, each check) {
 
 // A check looks at one value.
 type check func(c *checker, v *value)
+
+// atMostTools refuses a list of too many tools.
+func atMostTools(c *checker, tools *value, most int) {
+	if n := len(tools.children); n > most {
+		c.complain(tools, "has %d tools: array too long, expected an array with maximum length %d", n, most)
+	}
+}
 
 // A field is a member that an object may have.
 type field struct {

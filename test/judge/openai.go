@@ -168,7 +168,7 @@ var (
 		})),
 		"input_audio": openAIPart(need("input_audio", audio)),
 		"file": openAIPart(need("file", func(c *checker, v *value) {
-			c.object(v, may("file_data", fileData), may("file_id", nonEmpty), may("filename", isString))
+			c.object(v, may("file_data", fileData(isPDF)), may("file_id", nonEmpty), may("filename", isString))
 			if v.member("file_data") == nil && v.member("file_id") == nil {
 				c.complain(v, "lacks file_data and file_id: one of them is needed")
 			}

@@ -44,6 +44,8 @@ func TestOpenAI(t *testing.T) {
 		{"a file of nothing", part(`{"type":"file","file":{"filename":"x"}}`), part(`{"type":"file","file":{"file_id":"x"}}`), "", "lacks file_data and file_id"},
 		{"a file that is no base64", part(`{"type":"file","file":{"file_data":"data:application/pdf,x"}}`), part(`{"type":"file","file":{"file_data":"data:application/pdf;base64,AAAA","filename":"x"}}`), "", "is no data: URL of a file"},
 		{"a text that is too long", say(`"` + strings.Repeat("x", maxContent+1) + `"`), say(`"` + strings.Repeat("ä", maxContent) + `"`), "", "maximum length 1048576"},
+		{"a file that is no PDF", part(`{"type":"file","file":{"file_data":"data:text/plain;base64,AAAA","filename":"x"}}`), part(`{"type":"file","file":{"file_data":"data:application/pdf;base64,AAAA"}}`), "", "unsupported MIME type, text/plain"},
+		{"a file of no type", part(`{"type":"file","file":{"file_data":"AAAA","filename":"x"}}`), part(`{"type":"file","file":{"file_data":"data:application/pdf;base64,AAAA"}}`), "", "is no data: URL of a file"},
 		{"an assistant without anything", `{"role":"assistant"}`, answer(`"content":null`), "", "it may be absent only beside tool_calls"},
 		{"a refusal that is no text", answer(`"content":"x","refusal":{}`), answer(`"content":null,"refusal":"x"`), "", "refusal must be a string"},
 		{"audio without an id", answer(`"content":null,"audio":{"data":"x"}`), answer(`"content":null,"audio":{"id":"x"}`), "", "lacks id"},

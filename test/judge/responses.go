@@ -340,7 +340,7 @@ func inputImage(c *checker, v *value) {
 }
 
 func inputFile(c *checker, v *value) {
-	openAIPart(may("file_id", orNull(nonEmpty)), may("file_data", fileData), may("file_url", webURL),
+	openAIPart(may("file_id", orNull(nonEmpty)), may("file_data", fileData(isFile)), may("file_url", webURL),
 		may("filename", nonEmpty), may("detail", oneOf("auto", "low", "high")))(c, v)
 	given := 0
 	for _, name := range []string{"file_id", "file_data", "file_url"} {

@@ -115,6 +115,7 @@ func TestResponses(t *testing.T) {
 		{"too many images", say(times(101, image("https://x"))), say(times(100, image("https://x"))), "", "at most 100"},
 		{"a file of nothing", say(`{"type":"input_file","filename":"x"}`), say(`{"type":"input_file","file_id":"x"}`), "", "must have one of file_id"},
 		{"a file without a name", say(`{"type":"input_file","file_data":"AAAA"}`), say(`{"type":"input_file","file_data":"data:application/pdf;base64,AAAA","filename":"x"}`), "", "lacks filename"},
+		{"a video", say(`{"type":"input_file","file_data":"data:video/mp4;base64,AAAA","filename":"x"}`), say(`{"type":"input_file","file_data":"data:text/csv;base64,AAAA","filename":"x"}`), "", "unsupported MIME type, video/mp4"},
 		{"a file at no URL", say(`{"type":"input_file","file_url":"x"}`), say(`{"type":"input_file","file_url":"https://x"}`), "", "is no URL"},
 		{"a sound in another form", say(`{"type":"input_audio","input_audio":{"data":"AAAA","format":"ogg"}}`), say(`{"type":"input_audio","input_audio":{"data":"AAAA","format":"mp3"}}`), "", "format must be one of"},
 		{"a text that is too long", `{"role":"user","content":"` + x(10*maxContent+1) + `"}`, `{"role":"user","content":"` + x(10*maxContent) + `"}`, "", "string too long"},

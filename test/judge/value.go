@@ -227,21 +227,38 @@ func webURL(c *checker, v *value) {
 	}
 }
 
-// fileData is a file in base64, bare or as a data: URL.
-func fileData(c *checker, v *value) {
-	if isString(c, v); v.kind != '"' {
-		return
-	}
-	text := v.text
-	if rest, inline := strings.CutPrefix(text, "data:"); inline {
-		head, after, comma := strings.Cut(rest, ",")
-		if media, is64 := strings.CutSuffix(head, ";base64"); !comma || !is64 || !mediaType(media) {
-			c.complain(v, "is no data: URL of a file in base64")
+// fileData is a data: URL of a file in base64, of a type that is taken.
+func fileData(taken func(media string) bool) check {
+	return func(c *checker, v *value) {
+		if isString(c, v); v.kind != '"' {
 			return
 		}
-		text = after
+		rest, inline := strings.CutPrefix(v.text, "data:")
+		head, text, comma := strings.Cut(rest, ",")
+		media, is64 := strings.CutSuffix(head, ";base64")
+		switch {
+		case !inline || !comma || !is64 || !mediaType(media):
+			c.complain(v, "is no data: URL of a file in base64")
+		case !taken(media):
+			c.complain(v, "is a file of an unsupported MIME type, %s", media)
+		default:
+			decode64(c, v, text)
+		}
 	}
-	decode64(c, v, text)
+}
+
+// isPDF is the one type of file that Chat Completions takes.
+func isPDF(media string) bool { return media == "application/pdf" }
+
+// isFile reports whether Responses takes files of a type: PDF, all that is text, and those
+// of offices.
+func isFile(media string) bool {
+	switch media {
+	case "application/json", "application/msword", "application/rtf", "application/vnd.ms-excel", "application/vnd.ms-powerpoint",
+		"application/vnd.oasis.opendocument.text":
+		return true
+	}
+	return isPDF(media) || strings.HasPrefix(media, "text/") || strings.HasPrefix(media, "application/vnd.openxmlformats-officedocument.")
 }
 
 func imageType(media string) bool {
