@@ -71,6 +71,37 @@ func TestAToolDeclaredUnderItsMappedNameTakesNoPlaceOfOthers(t *testing.T) {
 	}
 }
 
+// TestARequestHasNoMoreToolsThanItsProviderTakes declares many tools, and others are in the record.
+func TestARequestHasNoMoreToolsThanItsProviderTakes(t *testing.T) {
+	d := newDaemon(t, projection.Options{UnknownTools: "keep"})
+	const called = projection.DefaultClosureTools
+	var msgs []string
+	for i := range called {
+		msgs = append(msgs, fmt.Sprintf(`{"role":"assistant","content":[{"type":"tool_call","id":"c","name":"called_%d","arguments":{}}]},
+			{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"found"}]}`, i))
+	}
+	want(t, d.post("ann", turns, `{"messages":[{"role":"user","content":"go"},`+strings.Join(msgs, ",")+`]}`), 201, "")
+	for format, most := range map[string]int{"openai": 128, "responses": 128, "anthropic": 1 << 20, "gemini": 512} {
+		for _, given := range []int{10, 100, 128, 500} {
+			var tools []string
+			for i := range given {
+				tools = append(tools, fmt.Sprintf(mappedTool[format], "given_"+fmt.Sprint(i)))
+			}
+			got := d.post("ann", replayOfX, `{"mode":"full","format":"`+format+`","tools":[`+strings.Join(tools, ",")+`]}`)
+			want(t, got, 200, "")
+			r := as[fullReply](t, got)
+			added := max(0, min(called, most-given))
+			text, _ := r.Report["exchanges_as_text"].(float64)
+			if len(r.Refusals) != added || int(text) != called-added {
+				t.Errorf("%s with %d tools: %d are added and %v calls are text, want %d and %d", format, given, len(r.Refusals), text, added, called-added)
+			}
+			if why := judge.Check(format, r.Messages, r.System, r.Tools); len(why) > 0 && given <= most {
+				t.Errorf("%s with %d tools: %q", format, given, why)
+			}
+		}
+	}
+}
+
 // interrupted is a conversation whose agent died in the middle of it.
 const interrupted = `{"tool_categories":{"*":"general"},"messages":[
 	{"role":"user","content":"book it"},

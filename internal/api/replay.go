@@ -132,6 +132,7 @@ func (want *ask) replay() pipeline.Ask {
 		Full: want.full, Inline: want.format != wire.Native, MaxTokens: want.maxTokens, Ahead: want.ahead,
 		Tools: want.toolNames, Granted: want.granted, Role: want.role,
 		ToolTokens: projection.EstimateJSON(want.tools),
+		ToolRoom:   wire.ToolRoom(want.format, want.tools, len(want.toolNames)),
 		Written:    func(name string) string { return wire.WrittenName(want.format, name) },
 	}
 }

@@ -10,7 +10,7 @@ import (
 // fit drops whole turns from the oldest until all that the request will hold fits, closes
 // what stays over its tools, and counts it. A fold is due after so many turns.
 func (r *Replayed) fit(ask Ask, p *Pipeline, turns int) {
-	closure := projection.Closure{Tools: ask.Tools, Granted: ask.Granted, Role: ask.Role, Max: p.maxClosureTools, Written: ask.Written}
+	closure := projection.Closure{Tools: ask.Tools, Granted: ask.Granted, Role: ask.Role, Max: p.maxClosureTools, Room: ask.ToolRoom, Written: ask.Written}
 	costs := r.meter.Costs(r.Messages)
 	b := projection.Budget{Max: ask.MaxTokens, Settle: r.settle(), Ahead: int64(turns)}
 	tools, granted := int64(0), int64(0)

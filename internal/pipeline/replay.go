@@ -25,6 +25,7 @@ type Ask struct {
 	Written func(name string) string
 
 	ToolTokens int64 // estimate of what the request declares
+	ToolRoom   int   // how many tools the request can declare beside those; 0 means any number, less means none
 }
 
 // Replayed is what to send to the model now. The same record gives the same value.

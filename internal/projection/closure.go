@@ -18,6 +18,7 @@ type Closure struct {
 	Granted []string // names that may be called, declared or not
 	Role    string   // who asks, as a refusal names it; may be empty
 	Max     int      // how many declarations may be added; 0 means DefaultClosureTools
+	Room    int      // how many the request can hold beside its own; 0 means any number, less means none
 
 	// Written returns the name under which the request writes a tool: tools that share
 	// one are one tool. nil means that names are written as they are.
@@ -32,10 +33,14 @@ func (c *Closure) written(name string) string {
 }
 
 func (c *Closure) limit() int {
-	if c.Max <= 0 {
-		return DefaultClosureTools
+	limit := c.Max
+	if limit <= 0 {
+		limit = DefaultClosureTools
 	}
-	return c.Max
+	if c.Room != 0 {
+		limit = min(limit, max(c.Room, 0))
+	}
+	return limit
 }
 
 // A Declaration is a tool to be declared beside those of the request.
@@ -57,7 +62,7 @@ type Closed struct {
 // history with tools that it was not told of. Declaring is not permitting: what is
 // neither declared by the request nor granted is declared with a refusal.
 //
-// When there are more than Max, the granted ones come first, then those last called.
+// When there are more than Max, or than there is room for, the granted ones come first, then those last called.
 // The calls of the others, with their results, become text. The messages are those of
 // RepairPairs; but for such calls they stay as they are.
 func CloseTools(msgs []history.Message, c Closure) Closed {

@@ -141,6 +141,24 @@ func TestGrantedToolsFindPlaceByWhenTheyWereCalled(t *testing.T) {
 	}
 }
 
+func TestNoMoreToolsAreAddedThanThereIsRoomFor(t *testing.T) {
+	for _, tt := range []struct {
+		c    Closure
+		want string
+		text int64
+	}{
+		{Closure{Room: 3}, "a! b! c!", 0}, {Closure{Room: 1}, "c!", 2}, {Closure{Room: -1}, "", 3},
+		{Closure{Room: 9, Max: 2}, "b! c!", 1}, {Closure{Room: 1, Max: 2, Granted: []string{"a"}}, "a", 2},
+	} {
+		in := calls("a", "b", "c")
+		got := CloseTools(in, tt.c)
+		if s := added(got.Added); s != tt.want || got.AsText != tt.text {
+			t.Errorf("%+v: added %s, %d as text, want %s, %d", tt.c, s, got.AsText, tt.want, tt.text)
+		}
+		holdsOfClosure(t, in, tt.c, got)
+	}
+}
+
 func TestToolsThatAreWrittenAlikeAreOne(t *testing.T) {
 	plain := func(name string) string { return strings.ReplaceAll(name, ".", "_") }
 	for _, tt := range []struct {

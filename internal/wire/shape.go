@@ -404,6 +404,28 @@ func ToolNames(f Format, tools jsontext.Value) ([]string, error) {
 	return names, r.faults.Err()
 }
 
+// mostTools are how many tools a request may declare, where its provider has a limit.
+var mostTools = map[Format]int{OpenAI: 128, Responses: 128, Gemini: 512}
+
+// ToolRoom returns how many tools a request can declare beside those of its list, of which
+// ToolNames has read so many names: 0 for any number, and less for none.
+func ToolRoom(f Format, tools jsontext.Value, names int) int {
+	most, limited := mostTools[f]
+	if !limited {
+		return 0
+	}
+	given := 0
+	if tools.Kind() == '[' {
+		for range (strictjson.Value{Raw: tools}).Elements() {
+			given++
+		}
+	}
+	if room := most - max(given, names); room > 0 {
+		return room
+	}
+	return -1
+}
+
 // nativeToolNames takes a declaration in any of the usual shapes.
 func nativeToolNames(tool strictjson.Value) ([]string, bool) {
 	for _, level := range []string{"", "function", "custom"} {

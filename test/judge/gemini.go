@@ -11,6 +11,9 @@ func gemini(c *checker, messages, system, tools *value) {
 		for _, t := range tools.children {
 			geminiTool(c, t)
 		}
+		if n := len(c.declared); n > maxFunctions {
+			c.complain(tools, "declares %d functions: at most %d function declarations can be specified", n, maxFunctions)
+		}
 	}
 	turn := 0 // where the current turn begins
 	for i, m := range messages.children {

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -201,3 +202,23 @@ func TestSystem(t *testing.T) {
 
 // times repeats an element of a list.
 func times(n int, element string) string { return strings.Repeat(element+",", n-1) + element }
+
+func TestRequestsDeclareSoManyToolsAtTheMost(t *testing.T) {
+	for format, tt := range map[string]struct {
+		tool, want string
+		most       int
+	}{
+		"openai":    {`{"type":"function","function":{"name":"f%d"}}`, "maximum length 128", 128},
+		"responses": {`{"type":"function","name":"f%d","parameters":{"type":"object"}}`, "maximum length 128", 128},
+		"gemini":    {`{"functionDeclarations":[{"name":"f%d"}]}`, "at most 512", 512},
+	} {
+		var tools []string
+		for i := range tt.most + 1 {
+			tools = append(tools, fmt.Sprintf(tt.tool, i))
+		}
+		if got := Check(format, []byte("[]"), nil, []byte("["+strings.Join(tools[1:], ",")+"]")); len(got) > 0 {
+			t.Errorf("%s with %d tools: %q", format, tt.most, got)
+		}
+		refused(t, Check(format, []byte("[]"), nil, []byte("["+strings.Join(tools, ",")+"]")), format, tt.want)
+	}
+}

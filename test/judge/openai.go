@@ -8,6 +8,7 @@ func openAI(c *checker, messages, system, tools *value) {
 		c.complain(system, "has no place in the request: a system message stands among the messages")
 	}
 	if tools != nil {
+		atMostTools(c, tools, maxTools)
 		for _, t := range tools.children {
 			openAITool(c, t)
 		}

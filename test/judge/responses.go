@@ -15,6 +15,7 @@ func responses(c *checker, messages, system, tools *value) {
 		c.complain(system, "has no place in the request: a developer message stands among the items")
 	}
 	if tools != nil {
+		atMostTools(c, tools, maxTools)
 		for _, t := range tools.children {
 			responsesTool(c, t)
 		}
