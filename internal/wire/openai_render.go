@@ -47,7 +47,13 @@ func (openAICodec) render(s *Show) Shown {
 		w.close()
 	}
 	for st := range steps(s.Messages) {
-		w.step(st)
+		if st.message == nil || len(st.message.Content) <= maxCalls {
+			w.step(st)
+			continue
+		}
+		for _, part := range divided(st) {
+			w.step(part)
+		}
 	}
 	out := Shown{Messages: w.dst}
 	out.Tools, out.Refusals = s.declare(&w.names, declareOpenAI)
@@ -80,6 +86,54 @@ func (w *openAIRender) begin(role string) {
 	w.element()
 	w.open()
 	w.text("role", role)
+}
+
+// maxCalls is how many calls one message holds at the most. A model makes more at times.
+const maxCalls = 128
+
+// divided returns a step, as several where its message has more calls than one may hold: each
+// with the next calls and their results, which stand in the same order.
+func divided(st step) (parts []step) {
+	content, results := st.message.Content, st.results
+	for from, to, calls := 0, 0, 0; from < len(content); from, calls = to, 0 {
+		for to = from; to < len(content) && (calls < maxCalls || content[to].Type != history.ToolCall); to++ {
+			if content[to].Type == history.ToolCall {
+				calls++
+			}
+		}
+		m := *st.message
+		if m.Content = content[from:to:to]; from > 0 {
+			m.Extra = nil // goes with the first
+		}
+		part := step{at: st.at, message: &m, results: results}
+		if to < len(content) {
+			part.results, results = firstResults(results, calls)
+		}
+		parts = append(parts, part)
+	}
+	return parts
+}
+
+// firstResults parts so many results from the others.
+func firstResults(msgs []history.Message, n int) (first, others []history.Message) {
+	for i := range msgs {
+		m, at := msgs[i], 0
+		for ; at < len(m.Content) && n > 0; at++ {
+			if isResult(m.Content[at]) {
+				n--
+			}
+		}
+		if at < len(m.Content) {
+			rest := m
+			if rest.Content = m.Content[at:]; at > 0 {
+				m.Content = m.Content[:at:at]
+				first = append(first, m)
+			}
+			return first, append([]history.Message{rest}, msgs[i+1:]...)
+		}
+		first = append(first, m)
+	}
+	return first, nil
 }
 
 func (w *openAIRender) step(st step) {
@@ -364,6 +418,8 @@ func (w *openAIRender) resultPart(b *history.Block) {
 	switch {
 	case b.Type == history.TextBlock:
 		w.textParts(b.Text)
+	case b.Type == history.DocumentBlock && w.media[b] && !isPDF(b):
+		w.textParts(documentText(b))
 	case b.Media() && w.media[b]:
 		w.moved = append(w.moved, b)
 		w.report.MovedMedia++
@@ -404,5 +460,3 @@ func memberOf(m *history.Message, name string) strictjson.Value {
 	}
 	return strictjson.Value{}
 }
-	case b.Type == history.DocumentBlock && w.media[b] && !isPDF(b):
-		w.textParts(documentText(b))

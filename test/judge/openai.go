@@ -96,6 +96,9 @@ func (p *chatPairs) assistant(m *value) {
 		p.complain(m, "lacks content: it may be absent only beside tool_calls or function_call")
 	}
 	if calls != nil {
+		if n := len(calls.children); n > maxCalls {
+			p.complain(calls, "has %d calls: array too long, expected an array with maximum length %d", n, maxCalls)
+		}
 		p.caller = m
 		for _, call := range calls.children {
 			p.open = append(p.open, call.str("id"))

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -43,9 +44,9 @@ func TestOpenAI(t *testing.T) {
 		{"a sound that is no base64", part(`{"type":"input_audio","input_audio":{"data":"?","format":"wav"}}`), part(`{"type":"input_audio","input_audio":{"data":"AAAA","format":"mp3"}}`), "", "is not valid base64"},
 		{"a file of nothing", part(`{"type":"file","file":{"filename":"x"}}`), part(`{"type":"file","file":{"file_id":"x"}}`), "", "lacks file_data and file_id"},
 		{"a file that is no base64", part(`{"type":"file","file":{"file_data":"data:application/pdf,x"}}`), part(`{"type":"file","file":{"file_data":"data:application/pdf;base64,AAAA","filename":"x"}}`), "", "is no data: URL of a file"},
-		{"a text that is too long", say(`"` + strings.Repeat("x", maxContent+1) + `"`), say(`"` + strings.Repeat("ä", maxContent) + `"`), "", "maximum length 1048576"},
 		{"a file that is no PDF", part(`{"type":"file","file":{"file_data":"data:text/plain;base64,AAAA","filename":"x"}}`), part(`{"type":"file","file":{"file_data":"data:application/pdf;base64,AAAA"}}`), "", "unsupported MIME type, text/plain"},
 		{"a file of no type", part(`{"type":"file","file":{"file_data":"AAAA","filename":"x"}}`), part(`{"type":"file","file":{"file_data":"data:application/pdf;base64,AAAA"}}`), "", "is no data: URL of a file"},
+		{"a text that is too long", say(`"` + strings.Repeat("x", maxContent+1) + `"`), say(`"` + strings.Repeat("ä", maxContent) + `"`), "", "maximum length 1048576"},
 		{"an assistant without anything", `{"role":"assistant"}`, answer(`"content":null`), "", "it may be absent only beside tool_calls"},
 		{"a refusal that is no text", answer(`"content":"x","refusal":{}`), answer(`"content":null,"refusal":"x"`), "", "refusal must be a string"},
 		{"audio without an id", answer(`"content":null,"audio":{"data":"x"}`), answer(`"content":null,"audio":{"id":"x"}`), "", "lacks id"},
@@ -69,4 +70,18 @@ func TestOpenAI(t *testing.T) {
 		{"a function of another name", answer(`"function_call":{"name":"f","arguments":"{}"}`) + `,{"role":"function","name":"g","content":"x"}`, answer(`"function_call":{"name":"f","arguments":"{}"}`) + `,{"role":"function","name":"f","content":"x"}`, "", "preceding message with 'function_call'"},
 		{"a function without a name", answer(`"function_call":{"name":"f","arguments":"{}"}`) + `,{"role":"function","content":"x"}`, answer(`"function_call":{"name":"f","arguments":"{}"}`), "", "lacks name"},
 	})
+}
+
+func TestAMessageOfOpenAIHoldsSoManyCallsAtTheMost(t *testing.T) {
+	for n, want := range map[int]int{maxCalls: 0, maxCalls + 1: 1} {
+		var calls, results []string
+		for i := range n {
+			calls = append(calls, fmt.Sprintf(`{"id":"%d","type":"function","function":{"name":"f","arguments":"{}"}}`, i))
+			results = append(results, fmt.Sprintf(`{"role":"tool","tool_call_id":"%d","content":"x"}`, i))
+		}
+		got := Check("openai", []byte(`[{"role":"assistant","tool_calls":[`+strings.Join(calls, ",")+"]},"+strings.Join(results, ",")+"]"), nil, []byte(`[{"type":"function","function":{"name":"f"}}]`))
+		if len(got) != want {
+			t.Errorf("of %d calls: %q", n, got)
+		}
+	}
 }
