@@ -11,6 +11,9 @@ import (
 	"historyd/internal/strictjson"
 )
 
+// maxTitle is how many code points the title of a document has at the most.
+const maxTitle = 500
+
 func writeText(o *object, text string) {
 	o.open()
 	o.text("type", "text")
@@ -215,7 +218,7 @@ func (r *anthropicRender) writeMedia(o *object, b *history.Block) {
 	o.close()
 	if b.Type == history.DocumentBlock {
 		if b.Filename != "" {
-			o.text("title", clean(b.Filename, r.report))
+			o.text("title", clipped(clean(b.Filename, r.report), maxTitle))
 		}
 		if context := textOf(b.Extra, "context"); context != "" {
 			o.text("context", clean(context, r.report))
@@ -272,7 +275,7 @@ func (r *anthropicRender) opaque(m *history.Message, b *history.Block) piece {
 	p := piece{kind: rawPiece, b: b}
 	if m.Role == history.Assistant {
 		p = r.answered(m, b, typ)
-	} else if b.Provider != r.provider || b.Provider != anthropicProvider || !userTakes(b.Opaque, typ) || typ == "image" && !r.media[b] {
+	} else if b.Provider != r.provider || b.Provider != anthropicProvider || !userTakes(b.Opaque, typ) || (typ == "image" || typ == "document") && !r.media[b] {
 		p.kind = gone
 	}
 	if p.kind == gone {
@@ -390,7 +393,9 @@ func userTakes(block jsontext.Value, typ string) bool {
 	switch typ {
 	case "image", "document":
 		for _, name := range []string{"title", "context"} {
-			if v := memberNamed(block, name); v.Raw != nil && v.Kind() != '"' && !v.IsNull() {
+			v := memberNamed(block, name)
+			s, ok := v.Text()
+			if v.Raw != nil && !v.IsNull() && (!ok || s == "" || name == "title" && clipped(s, maxTitle) != s) {
 				return false
 			}
 		}
@@ -409,14 +414,15 @@ func userTakes(block jsontext.Value, typ string) bool {
 	return !modelled && !strings.HasSuffix(typ, "_tool_result") && whole(block, typ)
 }
 
-// takes is anthropicTakes, and of what only the provider knows says so of images that are
-// files of its own: they count, too.
+// takes is anthropicTakes, and of what only the provider knows says so of images and
+// documents that are files of its own, or that have content: they count, too.
 func (r *anthropicRender) takes(m *history.Message, b *history.Block) bool {
 	if b.Type != history.OpaqueBlock {
 		return anthropicTakes(m, b)
 	}
+	typ := textOf(b.Opaque, "type")
 	return m.Role != history.Assistant && b.Provider == r.provider && b.Provider == anthropicProvider &&
-		textOf(b.Opaque, "type") == "image" && userTakes(b.Opaque, "image")
+		(typ == "image" || typ == "document") && userTakes(b.Opaque, typ)
 }
 
 // resultTakes reports whether a block of the provider's may stand in a result.
@@ -425,9 +431,9 @@ func (r *anthropicRender) resultTakes(b *history.Block) bool {
 		return false
 	}
 	switch typ := textOf(b.Opaque, "type"); typ {
-	case "image":
+	case "image", "document":
 		return r.media[b]
-	case "search_result", "document":
+	case "search_result":
 		return userTakes(b.Opaque, typ)
 	case "tool_reference":
 		return r.declares(textOf(b.Opaque, "tool_name"))

@@ -64,7 +64,7 @@ func webpSide(data []byte) int {
 func (m media) withoutWide() {
 	images := 0
 	for b := range m {
-		if b.Type != history.DocumentBlock {
+		if b.Type != history.DocumentBlock && textOf(b.Opaque, "type") != "document" {
 			images++
 		}
 	}

@@ -30,6 +30,9 @@ func anthropic(c *checker, messages, system, tools *value) {
 		}
 	}
 	a.results(nil)
+	if c.images <= maxImages && c.images+c.documents > maxImages {
+		c.complain(messages, "has too many images and documents: %d + %d > %d", c.images, c.documents, maxImages)
+	}
 	if c.images > fewImages {
 		for _, v := range c.wide {
 			c.complain(v, "is an image of over %d pixels a side, in a request of more than %d", maxSideOfMany, fewImages)

@@ -120,7 +120,8 @@ func imageBlock(c *checker, v *value) {
 }
 
 func documentBlock(c *checker, v *value) {
-	block(c, v, may("title", orNull(isString)), may("context", orNull(isString)),
+	c.documents++
+	block(c, v, may("title", orNull(atMost(maxTitle))), may("context", orNull(nonEmpty)),
 		may("citations", orNull(func(c *checker, v *value) { c.object(v, may("enabled", isBool)) })),
 		need("source", func(c *checker, v *value) {
 			c.typed(v, "a document", map[string]check{
