@@ -82,6 +82,7 @@ type server struct {
 	log      *slog.Logger
 	router   *chi.Mux
 	bodies   chan struct{} // one for each large body of any caller
+	crowds   chan struct{} // likewise for bodies of very many objects
 	heavy    chan struct{} // likewise for large replays
 	visitors sync.Map      // of identity.Caller to *visitor; no larger than the callers file ever was
 }
@@ -117,6 +118,7 @@ func New(o Options) (http.Handler, error) {
 		scrape:   scraper(o.Gatherer),
 		log:      o.Logger,
 		bodies:   make(chan struct{}, sharesAtOnce*bodiesAtOnce),
+		crowds:   make(chan struct{}, crowdsAtOnce),
 		heavy:    make(chan struct{}, sharesAtOnce*replaysAtOnce),
 	}
 	for _, h := range o.AllowedHosts {

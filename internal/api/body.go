@@ -1,8 +1,10 @@
 package api
 
 import (
+	"bytes"
 	"errors"
 	"io"
+	"math"
 	"mime"
 	"net/http"
 	"os"
@@ -52,8 +54,11 @@ const (
 	readStep  = 4 << 10
 )
 
+// pace is how many bytes a second a client must send or take, readStall or writeStall aside, where it keeps a place from others.
+const pace = 256 << 10
+
 // readBody reads the whole body, of at most limit bytes. A large one takes a place until the request is over; until it has
-// one, no more is read.
+// one, no more is read, and from then on the client must keep the pace.
 func (x *exchange) readBody(r *http.Request, limit int64) ([]byte, error) {
 	body, err := x.openBody(r, limit)
 	if err != nil {
@@ -61,10 +66,11 @@ func (x *exchange) readBody(r *http.Request, limit int64) ([]byte, error) {
 	}
 	buf := make([]byte, 0, min(max(r.ContentLength, 0), 64<<10)+512)
 	for {
-		if len(buf) > light && x.drop == nil {
-			if x.drop, err = x.visitor.bodies.take(r, patience); err != nil { // whatever time the client took
+		if len(buf) > light && len(x.drops) == 0 {
+			if err := x.hold(r, x.visitor.bodies); err != nil {
 				return nil, err
 			}
+			body.hurry()
 			buf = slices.Grow(buf, int(max(r.ContentLength-int64(len(buf)), 0))+512)
 		}
 		if len(buf) == cap(buf) {
@@ -73,12 +79,29 @@ func (x *exchange) readBody(r *http.Request, limit int64) ([]byte, error) {
 		n, err := body.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		if err == io.EOF {
-			return buf, nil
+			return buf, x.crowd(r, buf)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
+}
+
+// crowd takes a place for a body of very many objects.
+func (x *exchange) crowd(r *http.Request, body []byte) error {
+	if len(body) <= crowded || bytes.Count(body, []byte("{")) <= crowded {
+		return nil
+	}
+	return x.hold(r, x.visitor.crowds)
+}
+
+// hold takes a place until the request is over.
+func (x *exchange) hold(r *http.Request, places lot) error {
+	give, err := places.take(r, patience) // whatever time the client took
+	if err == nil {
+		x.drops = append(x.drops, give)
+	}
+	return err
 }
 
 // readJSON reads a body that is one JSON value, and checks it.
@@ -106,6 +129,7 @@ type bodyReader struct {
 	read   int64
 	next   int64         // how much must have arrived before the client gets more time
 	left   time.Duration // how long may be waited until then
+	rest   time.Duration // how long may be waited for all that is to come
 }
 
 // openBody begins to read a body of at most limit bytes.
@@ -117,20 +141,33 @@ func (x *exchange) openBody(r *http.Request, limit int64) (*bodyReader, error) {
 	return &bodyReader{
 		x: x, r: r, limit: limit, rc: http.NewResponseController(x.ResponseWriter),
 		reader: http.MaxBytesReader(x.ResponseWriter, r.Body, limit),
-		next:   readStep, left: readStall,
+		next:   readStep, left: readStall, rest: math.MaxInt64,
 	}, nil
 }
+
+// hurry makes the client keep the pace from now on.
+func (b *bodyReader) hurry() {
+	size := b.r.ContentLength
+	if size < 0 {
+		size = b.limit
+	}
+	b.rest = readStall + timeAtPace(size-b.read)
+}
+
+func timeAtPace(n int64) time.Duration { return time.Duration(n) * (time.Second / pace) }
 
 // Read waits for the client. What the server does between two reads is no fault of the
 // client's: only the time within them counts.
 func (b *bodyReader) Read(p []byte) (int, error) {
 	began := time.Now()
-	_ = b.rc.SetReadDeadline(began.Add(b.left))
+	_ = b.rc.SetReadDeadline(began.Add(min(b.left, b.rest)))
 	n, err := b.reader.Read(p)
 	// net/http waits for the end of the connection while a request is served, so a
 	// deadline that were left would end the request.
 	_ = b.rc.SetReadDeadline(time.Time{})
-	b.left -= time.Since(began)
+	took := time.Since(began)
+	b.left -= took
+	b.rest -= took
 	if b.read += int64(n); b.read >= b.next {
 		b.next, b.left = b.read+readStep, readStall
 	}

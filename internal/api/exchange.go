@@ -24,14 +24,15 @@ type exchange struct {
 	start   time.Time
 	visitor *visitor // nil where nobody need say who they are
 	placed  bool     // the visitor's place is taken
-	drop    func()   // gives the place of a large body back; nil when there is none
+	drops   []func() // give the places of a large body back
 	caller  identity.Caller
-	route   *route // nil until one was found
-	status  int    // 0 until the header is written
-	unread  bool   // the request has a body of which the end was not met
-	stalled bool   // the body has had its time
-	gone    bool   // the client stopped waiting
-	cork    Cork   // nil where the connection has none
+	route   *route    // nil until one was found
+	status  int       // 0 until the header is written
+	unread  bool      // the request has a body of which the end was not met
+	stalled bool      // the body has had its time
+	gone    bool      // the client stopped waiting
+	until   time.Time // when a large response must have been read; zero without one
+	cork    Cork      // nil where the connection has none
 }
 
 // Unwrap is for http.ResponseController.
@@ -73,6 +74,9 @@ func (x *exchange) send(status int, contentType []string, body []byte) error {
 	h := x.Header()
 	h["Content-Type"] = contentType
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	if len(body) > light {
+		x.until = time.Now().Add(writeStall + timeAtPace(int64(len(body))))
+	}
 	x.WriteHeader(status)
 	if x.cork != nil && len(body) > corkFrom {
 		x.cork.Cork()
@@ -114,11 +118,15 @@ func (x *exchange) reply(status int, v any) error {
 // a connection may be idle, so that it has not passed when net/http answers by itself.
 const writeStall = 90 * time.Second
 
-// boundWrites gives the client that long from now on. It is not undone: the end of a
-// response is written when its handler has returned, and the next one begins anew.
+// boundWrites gives the client that long from now on, but none beyond x.until. It is not undone: the end
+// of a response is written when its handler has returned, and the next one begins anew.
 func (x *exchange) boundWrites() {
+	deadline := time.Now().Add(writeStall)
+	if !x.until.IsZero() && x.until.Before(deadline) {
+		deadline = x.until
+	}
 	// Where there are no deadlines, as in a recorder, there is nobody to wait for.
-	_ = http.NewResponseController(x.ResponseWriter).SetWriteDeadline(time.Now().Add(writeStall))
+	_ = http.NewResponseController(x.ResponseWriter).SetWriteDeadline(deadline)
 }
 
 // abort ends a response that cannot be completed, so that nobody takes what was

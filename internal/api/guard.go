@@ -168,6 +168,7 @@ type visitor struct {
 	imports chan struct{} // likewise for imports, whose bodies are large
 	exports chan struct{} // likewise for exports, which nobody may be reading
 	bodies  lot           // likewise for large bodies
+	crowds  lot           // likewise for bodies of very many objects
 	replays lot           // likewise for large replays
 }
 
@@ -187,6 +188,7 @@ func (s *server) visit(c identity.Caller) *visitor {
 		imports: make(chan struct{}, importsAtOnce),
 		exports: make(chan struct{}, exportsAtOnce),
 		bodies:  newLot(bodiesAtOnce, s.bodies),
+		crowds:  lot{own: make(chan struct{}, 1), all: s.crowds},
 		replays: newLot(replaysAtOnce, s.heavy),
 	}
 	if perSecond := s.limits.PerCallerRate; perSecond > 0 {
@@ -231,8 +233,8 @@ func (x *exchange) wait(fn func() error) error {
 
 // leave gives the places back. A second call does nothing.
 func (x *exchange) leave() {
-	if x.drop != nil {
-		x.drop()
+	for _, drop := range x.drops {
+		drop()
 	}
 	if x.placed {
 		x.placed = false
@@ -264,25 +266,6 @@ func (x *exchange) awaitTurn(r *http.Request, l *rate.Limiter) error {
 		turn.Cancel()
 	}
 	return err
-}
-
-// take waits for a place among places.
-func take(r *http.Request, places chan struct{}, wait time.Duration) error {
-	select {
-	case places <- struct{}{}:
-		return nil
-	default:
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case places <- struct{}{}:
-		return nil
-	case <-timer.C:
-		return rateLimited(time.Second)
-	case <-r.Context().Done():
-		return r.Context().Err()
-	}
 }
 
 func rateLimited(after time.Duration) error {

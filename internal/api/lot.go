@@ -17,12 +17,22 @@ const (
 // light is what a body may take, a record or a replay of it, for which nobody waits for a place.
 const light = 1 << 20
 
-// A lot is a caller's places for what is large. Each is one of all callers' places, too.
+// A body of more objects than crowded takes some hundred times the memory of its bytes while it is recorded. Of those,
+// one of a caller and crowdsAtOnce of all are read at a time.
+const (
+	crowded      = 8 << 10
+	crowdsAtOnce = 2
+)
+
+// A lot is a caller's places for what is large. Each but the first is one of all callers' places, too: nobody
+// can take that one from a caller.
 type lot struct {
-	own, all chan struct{}
+	own, first, all chan struct{}
 }
 
-func newLot(n int, all chan struct{}) lot { return lot{make(chan struct{}, n), all} }
+func newLot(n int, all chan struct{}) lot {
+	return lot{make(chan struct{}, n), make(chan struct{}, 1), all}
+}
 
 // take waits for a place. It returns what gives the place back; a second call of that does nothing.
 func (l lot) take(r *http.Request, wait time.Duration) (give func(), err error) {
@@ -30,12 +40,45 @@ func (l lot) take(r *http.Request, wait time.Duration) (give func(), err error) 
 	if err := take(r, l.own, wait); err != nil {
 		return nil, err
 	}
-	if err := take(r, l.all, wait-time.Since(began)); err != nil {
+	taken, err := takeEither(r, l.first, l.all, wait-time.Since(began))
+	if err != nil {
 		<-l.own
 		return nil, err
 	}
 	return sync.OnceFunc(func() {
-		<-l.all
+		<-taken
 		<-l.own
 	}), nil
+}
+
+// take waits for a place among places.
+func take(r *http.Request, places chan struct{}, wait time.Duration) error {
+	_, err := takeEither(r, places, nil, wait)
+	return err
+}
+
+// takeEither waits for a place in a or in b, and takes one of a if there is one now. It returns where.
+func takeEither(r *http.Request, a, b chan struct{}, wait time.Duration) (chan struct{}, error) {
+	select {
+	case a <- struct{}{}:
+		return a, nil
+	default:
+	}
+	select {
+	case b <- struct{}{}:
+		return b, nil
+	default:
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case a <- struct{}{}:
+		return a, nil
+	case b <- struct{}{}:
+		return b, nil
+	case <-timer.C:
+		return nil, rateLimited(time.Second)
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
 }

@@ -60,6 +60,58 @@ func TestWhatIsLargeIsBoundedForACallerAndForAll(t *testing.T) {
 			}
 			lot := tt.lot(s.visit(d.caller("ann")))
 			for _, taken := range []struct {
+				name     string
+				places   []chan struct{}
+				ann, bob int
+			}{
+				{"the caller's", []chan struct{}{lot.own}, 429, tt.status},
+				{"all callers'", []chan struct{}{lot.all}, tt.status, tt.status}, // the first is everybody's own
+				{"all callers' and the caller's first", []chan struct{}{lot.all, lot.first}, 429, tt.status},
+			} {
+				for _, places := range taken.places {
+					for range cap(places) {
+						places <- struct{}{}
+					}
+				}
+				if got := tt.ask(d, "ann", large); got.status != taken.ann || got.status == 429 && got.header.Get("Retry-After") != "1" {
+					t.Errorf("%s, with %s places taken: %d %.200s", tt.name, taken.name, got.status, got.body)
+				}
+				if got := tt.ask(d, "ann", small); got.status != tt.status {
+					t.Errorf("%s that are small, with %s places taken: %d %.200s", tt.name, taken.name, got.status, got.body)
+				}
+				if got := tt.ask(d, "bob", large); got.status != taken.bob {
+					t.Errorf("%s of another, with %s places taken: %d %.200s", tt.name, taken.name, got.status, got.body)
+				}
+				for _, places := range taken.places {
+					for range cap(places) {
+						<-places
+					}
+				}
+				if got := tt.ask(d, "ann", large); got.status != tt.status || len(lot.own)+len(lot.first)+len(lot.all) > 0 {
+					t.Errorf("%s, with no places taken: %d %.200s, and keeps %d, %d and %d", tt.name, got.status, got.body, len(lot.own), len(lot.first), len(lot.all))
+				}
+			}
+		})
+	}
+}
+
+// A body of very many objects waits for a place of its own kind, however few bytes it has.
+func TestBodiesOfVeryManyObjectsAreBounded(t *testing.T) {
+	many := func(n int) string {
+		return `{"messages":[` + strings.TrimSuffix(strings.Repeat(`{"role":"user","content":"x"},`, n), ",") + "]}"
+	}
+	for _, tt := range []struct {
+		name, path, body string
+		status           int
+	}{
+		{"an append", turns, many(crowded), 201},
+		{"a replay with tools", "/v1/conversations/x/replay", `{"tools":[` + strings.TrimSuffix(strings.Repeat("{},", crowded), ",") + "]}", 400},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newHandler(t, projection.Options{})
+			s := d.handler.(*server)
+			lot := s.visit(d.caller("ann")).crowds
+			for _, taken := range []struct {
 				name   string
 				places chan struct{}
 				bob    int
@@ -69,19 +121,17 @@ func TestWhatIsLargeIsBoundedForACallerAndForAll(t *testing.T) {
 				for range cap(taken.places) {
 					taken.places <- struct{}{}
 				}
-				if got := tt.ask(d, "ann", large); got.status != 429 || got.header.Get("Retry-After") != "1" {
+				if got := d.alone("ann", "POST", tt.path, tt.body); got.status != 429 || got.header.Get("Retry-After") != "1" {
 					t.Errorf("%s, with %s places taken: %d %.200s", tt.name, taken.name, got.status, got.body)
 				}
-				if got := tt.ask(d, "ann", small); got.status != tt.status {
-					t.Errorf("%s that are small, with %s places taken: %d %.200s", tt.name, taken.name, got.status, got.body)
-				}
-				if got := tt.ask(d, "bob", large); got.status != taken.bob {
+				want(t, d.alone("ann", "POST", turns, many(crowded-1)), 201, "")
+				if got := d.alone("bob", "POST", tt.path, tt.body); got.status != taken.bob {
 					t.Errorf("%s of another, with %s places taken: %d %.200s", tt.name, taken.name, got.status, got.body)
 				}
 				for range cap(taken.places) {
 					<-taken.places
 				}
-				if got := tt.ask(d, "ann", large); got.status != tt.status || len(lot.own)+len(lot.all) > 0 {
+				if got := d.alone("ann", "POST", tt.path, tt.body); got.status != tt.status || len(lot.own)+len(lot.all) > 0 {
 					t.Errorf("%s, with no places taken: %d %.200s, and keeps %d and %d", tt.name, got.status, got.body, len(lot.own), len(lot.all))
 				}
 			}

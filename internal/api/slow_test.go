@@ -108,6 +108,103 @@ func TestABodyMayTakeLongButNotStall(t *testing.T) {
 	}
 }
 
+// Who has one of the places that all callers share must hurry, or a few who dawdle keep everybody's.
+func TestALargeBodyKeepsThePace(t *testing.T) {
+	const large = 4 << 20
+	for _, tt := range []struct {
+		name   string
+		second int // bytes of it
+		length bool
+		status int
+	}{
+		{"steady", pace + pace/8, true, 201}, {"steady, of no told length", pace + pace/8, false, 201},
+		{"slow", pace / 4, true, 400}, {"slow, of no told length", pace / 8, false, 400},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newHandler(t, projection.Options{})
+			conn := dial(t, d.handler)
+			body, length := bodyOf(large-100), fmt.Sprint("Content-Length: ", large)
+			body += strings.Repeat(" ", large-len(body))
+			if !tt.length {
+				length = "Transfer-Encoding: chunked"
+			}
+			began := time.Now()
+			var sender sync.WaitGroup
+			sender.Go(func() {
+				_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost:4478\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n%s\r\n\r\n", turns, d.tokens["ann"], length)
+				for rest := body; rest != ""; {
+					piece := rest[:min(tt.second, len(rest))]
+					rest = rest[len(piece):]
+					if !tt.length {
+						piece = fmt.Sprintf("%x\r\n%s\r\n", len(piece), piece)
+					}
+					if _, err := io.WriteString(conn, piece); err != nil {
+						return // the daemon has closed the connection
+					}
+					time.Sleep(time.Second)
+				}
+				if !tt.length {
+					_, _ = io.WriteString(conn, "0\r\n\r\n")
+				}
+			})
+			in := bufio.NewReader(conn)
+			res, err := http.ReadResponse(in, nil)
+			must(t, err)
+			text, _ := io.ReadAll(res.Body)
+			if res.StatusCode == 400 {
+				_, _ = io.Copy(io.Discard, in) // the connection ends
+			}
+			if res.StatusCode != tt.status || tt.status == 400 && !strings.Contains(string(text), "did not arrive in time") {
+				t.Errorf("%s: %d %.300s", tt.name, res.StatusCode, text)
+			}
+			// What came before it was large may have come at any pace.
+			most := light*time.Second/time.Duration(tt.second) + readStall + timeAtPace(2*large) + 2*time.Second
+			if took := time.Since(began); took > most {
+				t.Errorf("%s: is waited for %s, want at most %s", tt.name, took, most)
+			}
+			conn.Close()
+			sender.Wait()
+			v := d.handler.(*server).visit(d.caller("ann"))
+			if len(v.bodies.own)+len(v.bodies.first)+len(v.bodies.all) > 0 {
+				t.Errorf("%s: keeps its place", tt.name)
+			}
+		})
+	}
+}
+
+// A large answer must be read at the same pace.
+func TestALargeAnswerIsReadInTime(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		pause time.Duration // before each next half of a step
+		whole bool
+	}{
+		{"steadily", sendStep / 2 * time.Second / pace, true}, {"slowly", writeStall / 4, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newHandler(t, projection.Options{})
+			d.fill("x", 4*light)
+			conn := dial(t, d.handler)
+			began := time.Now()
+			d.ask(conn, "GET", "/v1/conversations/x/replay")
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			must(t, err)
+			size, piece := 0, make([]byte, sendStep/2)
+			for n := 0; err == nil; size += n {
+				time.Sleep(tt.pause)
+				n, err = io.ReadFull(res.Body, piece)
+			}
+			if whole := size > 4*light; whole != tt.whole {
+				t.Errorf("%s: %d bytes after %s", tt.name, size, time.Since(began))
+			}
+			v := d.handler.(*server).visit(d.caller("ann"))
+			if most := writeStall + timeAtPace(5*light) + tt.pause; time.Since(began) > most || len(v.replays.own) > 0 {
+				t.Errorf("%s: the answer is held for %s, want at most %s", tt.name, time.Since(began), most)
+			}
+		})
+	}
+}
+
 // Between two reads of a body, and after its end, the server may take its time.
 func TestTheServersOwnTimeIsNoStallOfABody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -218,16 +315,17 @@ func (d *daemon) ask(conn net.Conn, method, path string) {
 // felt by the next.
 func TestAClientMayReadSlowly(t *testing.T) {
 	for _, tt := range []struct {
-		path     string
-		messages int
+		path           string
+		messages, size int
 	}{
-		{"/export", 8}, {"/messages", 8}, {"/export", 1}, {"/messages", 1}, {"/replay", 1},
+		{"/export", 8, 8 * holdBack}, {"/messages", 8, 8 * holdBack}, {"/export", 1, 8 * holdBack}, {"/messages", 1, 8 * holdBack},
+		{"/replay", 1, light - 1000},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			path := tt.path
 			d := newHandler(t, projection.Options{})
 			for range tt.messages {
-				d.fill("x", 8*holdBack/tt.messages)
+				d.fill("x", tt.size/tt.messages)
 			}
 			conn := dial(t, d.handler)
 			d.ask(conn, "GET", "/v1/conversations/x"+path)
@@ -239,8 +337,8 @@ func TestAClientMayReadSlowly(t *testing.T) {
 				time.Sleep(writeStall / 4)
 				n, err = io.ReadFull(res.Body, piece)
 			}
-			if size < 8*holdBack {
-				t.Errorf("%s: %d bytes arrived, want %d and more", path, size, 8*holdBack)
+			if size < tt.size {
+				t.Errorf("%s: %d bytes arrived, want %d and more", path, size, tt.size)
 			}
 			time.Sleep(2 * writeStall)
 			body := bodyOf(100)

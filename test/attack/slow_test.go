@@ -1,6 +1,7 @@
 package attack
 
 import (
+	"bufio"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -261,6 +262,37 @@ func TestLargeBodiesThatNeverEndAreBounded(t *testing.T) {
 	}
 	d.kill()
 	all.Wait()
+}
+
+// TestAppendsOfVeryManyMessagesAreBounded sends some at once that are small for their bytes and large for their messages.
+func TestAppendsOfVeryManyMessagesAreBounded(t *testing.T) {
+	d := newTarget(t, nil)
+	const n, messages = 8, 40_000
+	body := `{"messages":[` + strings.Repeat(`{"role":"user","content":"a"},`, messages-1) + `{"role":"user","content":"a"}]}`
+	statuses := make(chan string, n)
+	for i := range n {
+		w := d.dial()
+		go func() {
+			_, _ = fmt.Fprintf(w.conn, "POST /v1/conversations/many%d/turns HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+				i, d.addr, d.mallory.token, len(body), body)
+			line, _ := bufio.NewReader(w.conn).ReadString('\n')
+			statuses <- line
+		}()
+	}
+	recorded := 0
+	for range n {
+		switch line := <-statuses; {
+		case strings.HasPrefix(line, "HTTP/1.1 201 "):
+			recorded++
+		case !strings.HasPrefix(line, "HTTP/1.1 429 "):
+			t.Errorf("answered %q", line)
+		}
+	}
+	d.ann.work(20)
+	t.Logf("%d of %d recorded, %d MiB", recorded, n, d.peak())
+	if peak := d.peak(); peak > 400 || recorded == 0 {
+		t.Errorf("the daemon took %d MiB for %d", peak, recorded)
+	}
 }
 
 // await polls until something has come to pass.
