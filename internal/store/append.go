@@ -32,6 +32,24 @@ type pending struct {
 // errRetry tells that the transcript was cleared or replaced while an append waited.
 var errRetry = errors.New("the transcript is gone, another may begin")
 
+// change does something with the transcript, which stays open meanwhile: again, if it was cleared or replaced before fn had it.
+func (l *log) change(ctx context.Context, fn func(*transcript) error) error {
+	once := func() error {
+		t, err := l.store.acquire(ctx, l.key)
+		if err != nil {
+			l.store.refused(err)
+			return err
+		}
+		defer l.store.release(t)
+		return fn(t)
+	}
+	for {
+		if err := once(); err != errRetry {
+			return err
+		}
+	}
+}
+
 // Append implements history.Log. Concurrent appends to one conversation share a
 // write and a sync: a leader commits all that wait.
 func (l *log) Append(ctx context.Context, b history.Batch) (history.Receipt, error) {

@@ -24,8 +24,10 @@ func (l *log) Clear(ctx context.Context) error {
 		done := false
 		switch {
 		case err == nil:
-			done, err = t.clear(ctx)
-			s.release(t)
+			func() {
+				defer s.release(t)
+				done, err = t.clear(ctx)
+			}()
 		case errors.Is(err, history.ErrClosed), ctx.Err() != nil:
 			return cmp.Or(ctx.Err(), err)
 		default:

@@ -129,7 +129,7 @@ func (d *draft) pay(sp *spending, p *placing) error {
 	if d.begins(sp) {
 		w.conversations = 1
 	}
-	err := sp.hold(w)
+	err := sp.hold(w, false)
 	if _, over := errors.AsType[*history.QuotaExceeded](err); over {
 		return err
 	}
@@ -151,12 +151,7 @@ func (d *draft) finish(sp *spending, vital bool, before func() error) error {
 	if d.begins(sp) {
 		w.conversations = 1
 	}
-	var err error
-	if vital {
-		err = sp.charge(w, overdraft)
-	} else {
-		err = sp.hold(w)
-	}
+	err := sp.hold(w, vital)
 	if _, full := errors.AsType[*history.QuotaExceeded](err); full {
 		return err
 	}

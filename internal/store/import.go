@@ -37,37 +37,19 @@ func (l *log) Import(ctx context.Context, imp history.Import) (history.Receipt, 
 	if err := in.take(ctx); err != nil {
 		return history.Receipt{}, err
 	}
-	for {
-		t, err := l.store.acquire(ctx, l.key)
-		if err != nil {
-			l.store.refused(err)
-			return history.Receipt{}, err
+	var receipt history.Receipt
+	err := l.change(ctx, func(t *transcript) (err error) {
+		if receipt, err = t.lockedImport(ctx, in); err == errRetry && in.begun {
+			err = fmt.Errorf("%w: the record went away while an import was built", history.ErrUnavailable)
 		}
-		receipt, err := t.lockedImport(ctx, in)
-		l.store.release(t)
-		if err != errRetry {
-			return receipt, err
-		}
-		if in.begun {
-			return history.Receipt{}, fmt.Errorf("%w: the record went away while an import was built", history.ErrUnavailable)
-		}
-	}
+		return err
+	})
+	return receipt, err
 }
 
 // mayImport refuses an import before its messages are taken that could do nothing.
 func (l *log) mayImport(ctx context.Context, imp history.Import) error {
-	for {
-		t, err := l.store.acquire(ctx, l.key)
-		if err != nil {
-			l.store.refused(err)
-			return err
-		}
-		err = t.mayImport(ctx, imp)
-		l.store.release(t)
-		if err != errRetry {
-			return err
-		}
-	}
+	return l.change(ctx, func(t *transcript) error { return t.mayImport(ctx, imp) })
 }
 
 func (t *transcript) mayImport(ctx context.Context, imp history.Import) error {

@@ -33,18 +33,7 @@ func (p *prose) value() *history.Prose {
 
 // Summarise implements history.Log.
 func (l *log) Summarise(ctx context.Context, epoch string, p history.Prose) error {
-	for {
-		t, err := l.store.acquire(ctx, l.key)
-		if err != nil {
-			l.store.refused(err)
-			return err
-		}
-		err = t.lockedSummarise(ctx, epoch, &p)
-		l.store.release(t)
-		if err != errRetry {
-			return err
-		}
-	}
+	return l.change(ctx, func(t *transcript) error { return t.lockedSummarise(ctx, epoch, &p) })
 }
 
 func (t *transcript) lockedSummarise(ctx context.Context, epoch string, p *history.Prose) error {

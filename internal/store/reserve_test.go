@@ -92,6 +92,35 @@ func TestReserveIsLeftFree(t *testing.T) {
 	}
 }
 
+// TestRewindsLeaveHalfOfTheReserve rewinds what can be, until there is no room: clears need some.
+func TestRewindsLeaveHalfOfTheReserve(t *testing.T) {
+	t.Parallel()
+	const reserve = 8000
+	fsys := crashfs.New()
+	fsys.SetCapacity(reserve * 16)
+	s := openReserving(t, fsys, reserve)
+	l := s.Log(ann, "a")
+	n := fillUp(t, l, "some words")
+	rewound := 0
+	for ; rewound < n; rewound++ {
+		if _, err := l.Rewind(t.Context(), history.Rewind{Through: int64(n - rewound - 1)}); errors.Is(err, history.ErrFull) {
+			break
+		} else if err != nil {
+			t.Fatalf("rewind %d: %v", rewound, err)
+		}
+	}
+	if free, _, err := fsys.Free(); err != nil || rewound < 5 || free < reserve/2 || free > reserve/2+1000 {
+		t.Errorf("%d rewinds leave %d bytes of a reserve of %d: %v", rewound, free, reserve, err)
+	}
+	if err := l.Clear(t.Context()); err != nil {
+		t.Errorf("a clear: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	mustCheck(t, fsys)
+}
+
 // TestReserveIsExact has a disk on which an append just fits, and one of a byte less.
 func TestReserveIsExact(t *testing.T) {
 	t.Parallel()

@@ -77,19 +77,12 @@ func (w rewound) standing(seq int64) int64 {
 }
 
 // Rewind implements history.Log.
-func (l *log) Rewind(ctx context.Context, r history.Rewind) (history.Receipt, error) {
-	for {
-		t, err := l.store.acquire(ctx, l.key)
-		if err != nil {
-			l.store.refused(err)
-			return history.Receipt{}, err
-		}
-		receipt, err := t.lockedRewind(ctx, r)
-		l.store.release(t)
-		if err != errRetry {
-			return receipt, err
-		}
-	}
+func (l *log) Rewind(ctx context.Context, r history.Rewind) (receipt history.Receipt, err error) {
+	err = l.change(ctx, func(t *transcript) (err error) {
+		receipt, err = t.lockedRewind(ctx, r)
+		return err
+	})
+	return receipt, err
 }
 
 func (t *transcript) lockedRewind(ctx context.Context, r history.Rewind) (history.Receipt, error) {

@@ -210,3 +210,39 @@ func TestCheckFollowsRewinds(t *testing.T) {
 		}
 	}
 }
+
+// TestAPanicKeepsNoTranscriptInUse has what a caller gave to the store fail within it.
+func TestAPanicKeepsNoTranscriptInUse(t *testing.T) {
+	t.Parallel()
+	s := openReserving(t, crashfs.New(), 0)
+	l := s.Log(ann, "a")
+	if _, err := l.Append(t.Context(), batch("x")); err != nil {
+		t.Fatal(err)
+	}
+	bad := func() error { panic("of the caller's") }
+	for name, fn := range map[string]func(){
+		"a rewind": func() { _, _ = l.Rewind(t.Context(), history.Rewind{Before: bad}) },
+		"an import": func() {
+			_, _ = l.Import(t.Context(), history.Import{Mode: history.Extend, Before: bad, Messages: slices2([]history.Message{user("y")})})
+		},
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: does not panic", name)
+				}
+			}()
+			fn()
+		}()
+		s.mu.Lock()
+		for key, e := range s.open {
+			if e.t.refs != 0 {
+				t.Errorf("%s: %s is in use %d times", name, key.name, e.t.refs)
+			}
+		}
+		s.mu.Unlock()
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}

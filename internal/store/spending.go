@@ -103,14 +103,17 @@ func (b *build) spend() (*spending, error) {
 	return sp, err
 }
 
-// hold keeps room for more of the change, in the quota and on the file system. An error
-// has kept nothing.
-func (s *spending) hold(w weight) error {
-	l := s.store.ledger
-	if err := l.take(w.bytes); err != nil {
+// hold keeps room for more of the change, in the quota and on the file system. What is vital
+// may overdraw the quota, and take of the reserve. An error has kept nothing.
+func (s *spending) hold(w weight, vital bool) error {
+	l, over := s.store.ledger, int64(0)
+	if vital {
+		over = overdraft
+	}
+	if err := l.take(w.bytes, vital); err != nil {
 		return err
 	}
-	if err := s.charge(w, 0); err != nil {
+	if err := s.charge(w, over); err != nil {
 		l.giveBack(w.bytes)
 		return err
 	}
@@ -162,9 +165,9 @@ func (s *spending) end() {
 // reserveShare is the part of a file system that is kept free at the most: 1 in so many bytes.
 const reserveShare = 16
 
-// take notes that so many bytes will be written. ErrFull when that would leave less
-// than the reserve.
-func (l *ledger) take(bytes int64) error {
+// take notes that so many bytes will be written. ErrFull when that would leave less than
+// the reserve, or for what is vital less than half of it: clears need some, too.
+func (l *ledger) take(bytes int64, vital bool) error {
 	if l.store.reserved == 0 {
 		return nil
 	}
@@ -173,7 +176,11 @@ func (l *ledger) take(bytes int64) error {
 	free, size, err := l.store.fsys.Free()
 	if err == nil && size > 0 {
 		// What others are writing may be counted twice, and is never forgotten.
-		if left := free - l.writing - bytes; left < min(l.store.reserved, size/reserveShare) {
+		reserve := min(l.store.reserved, size/reserveShare)
+		if vital {
+			reserve /= 2
+		}
+		if left := free - l.writing - bytes; left < reserve {
 			return fmt.Errorf("%w: the rest is reserved for clears", history.ErrFull)
 		}
 	}
@@ -193,7 +200,7 @@ func (l *ledger) giveBack(bytes int64) {
 
 // withRoom does something that writes so many bytes.
 func (s *Store) withRoom(bytes int64, fn func() error) error {
-	if err := s.ledger.take(bytes); err != nil {
+	if err := s.ledger.take(bytes, false); err != nil {
 		return err
 	}
 	defer s.ledger.giveBack(bytes)
