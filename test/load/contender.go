@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -164,78 +163,6 @@ func closeAll(all []*conn) {
 	for _, c := range all {
 		_ = c.Close()
 	}
-}
-
-// processorTime is what a process and its children have used; of this process when pid is 0.
-func processorTime(pid int) time.Duration {
-	if pid == 0 {
-		var u syscall.Rusage
-		if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-			return 0
-		}
-		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-	}
-	// The kernel tells it in hundredths of a second.
-	const tick = 10 * time.Millisecond
-	var sum time.Duration
-	for _, p := range family(pid) {
-		fields := statFields(p)
-		if len(fields) < 13 {
-			continue
-		}
-		user, _ := strconv.Atoi(fields[11])
-		system, _ := strconv.Atoi(fields[12])
-		sum += time.Duration(user+system) * tick
-	}
-	return sum
-}
-
-// memory is the resident set of a process and its children in bytes, shared pages counted once.
-func memory(pid int) int64 {
-	if pid == 0 {
-		pid = os.Getpid()
-	}
-	var sum int64
-	for _, p := range family(pid) {
-		rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", p))
-		if err != nil {
-			continue
-		}
-		_, rest, ok := strings.Cut(string(rollup), "\nPss:")
-		if fields := strings.Fields(rest); ok && len(fields) > 0 {
-			kb, _ := strconv.ParseInt(fields[0], 10, 64)
-			sum += kb << 10
-		}
-	}
-	return sum
-}
-
-// family is a process and its children.
-func family(pid int) []int {
-	all := []int{pid}
-	if pid == os.Getpid() {
-		return all
-	}
-	paths, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, path := range paths {
-		p, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if err != nil {
-			continue
-		}
-		if fields := statFields(p); len(fields) > 1 && fields[1] == strconv.Itoa(pid) {
-			all = append(all, p)
-		}
-	}
-	return all
-}
-
-// statFields are the fields of /proc/PID/stat behind the name: the state is the first.
-func statFields(pid int) []string {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return nil
-	}
-	return strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 }
 
 // diskUsage is what the files below a directory take on the disk, in bytes.

@@ -37,8 +37,12 @@ func scratch(t *testing.T) string {
 	return dir
 }
 
-// TestMain lets the test binary be the bare server, as the command is.
+// TestMain lets the test binary be the bare server, as the command is, and a child that burns.
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == burnArg {
+		burn()
+		return
+	}
 	if len(os.Args) == 3 && os.Args[1] == bareServerArg {
 		if err := serveBare(os.Args[2]); err != nil {
 			os.Exit(1)
