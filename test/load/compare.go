@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,19 +31,25 @@ type figure struct {
 	ratios   []float64
 	latency  []time.Duration
 	cpu      time.Duration
+	later    time.Duration
+	restless int
 	requests int
 }
 
-func (f *figure) add(rate float64, latency []time.Duration, cpu time.Duration) {
-	f.rates = append(f.rates, rate)
-	f.latency = append(f.latency, latency...)
-	f.cpu += cpu
-	f.requests += len(latency)
+func (f *figure) add(s sample) {
+	f.rates = append(f.rates, s.rate)
+	f.latency = append(f.latency, s.latency...)
+	f.cpu += s.cpu
+	f.later += s.later
+	f.requests += len(s.latency)
+	if s.restless {
+		f.restless++
+	}
 }
 
-// perRequest is the processor time of one request.
-func (f *figure) perRequest() time.Duration {
-	return (f.cpu / time.Duration(max(1, f.requests))).Round(time.Microsecond)
+// perRequest divides a time among the requests.
+func (f *figure) perRequest(t time.Duration) time.Duration {
+	return (t / time.Duration(max(1, f.requests))).Round(time.Microsecond)
 }
 
 // compare measures all contenders and writes a table for each number of clients.
@@ -56,6 +63,8 @@ func compare(ctx context.Context, w io.Writer, dir string, o options) error {
 	if err != nil {
 		return err
 	}
+	chance := newChance(o.seed)
+	fmt.Fprintf(w, "the order of each round is by chance, -seed %d\n", o.seed)
 	for _, clients := range o.clients {
 		conversations := o.conversations
 		if conversations == 0 {
@@ -65,17 +74,17 @@ func compare(ctx context.Context, w io.Writer, dir string, o options) error {
 			if err := s.connect(clients); err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
-			if err := s.fill(clients, conversations); err != nil {
+			if err := s.fill(ctx, clients, conversations); err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
 		}
 		for _, work := range o.work {
-			figures, err := measure(ctx, all, work, clients, conversations, o)
+			figures, err := measure(ctx, chance, all, work, clients, conversations, o)
 			if err != nil {
 				return err
 			}
 			fmt.Fprintf(w, "\n%s, %d clients, %d conversations\n\n", work, clients, conversations)
-			if err := table(w, figures); err != nil {
+			if err := table(w, "", figures[0].name+" is times it", figures); err != nil {
 				return err
 			}
 		}
@@ -107,21 +116,23 @@ func startAll(w io.Writer, dir string, o options) ([]*standing, error) {
 	return all, nil
 }
 
-// fill gives each conversation what a replay reads.
-func (s *standing) fill(clients, conversations int) error {
-	for c := range conversations {
-		for range window {
-			if err := s.append(c%clients, c); err != nil {
+// fill gives each conversation what a replay reads. Each client says something early, because the daemon
+// keeps no new connection for long that says nothing.
+func (s *standing) fill(ctx context.Context, clients, conversations int) error {
+	appends := max(clients, conversations)
+	for range window {
+		for i := range appends {
+			if err := s.append(i%clients, i%conversations); err != nil {
 				return err
 			}
 		}
 	}
-	s.stored += conversations * window
-	return nil
+	s.stored += appends * window
+	return s.settled(ctx)
 }
 
-// measure lets the contenders work in turns; the ratios are of the first to each, round by round.
-func measure(ctx context.Context, all []*standing, work string, clients, conversations int, o options) ([]*figure, error) {
+// measure lets the contenders work in turns.
+func measure(ctx context.Context, chance *rand.Rand, all []*standing, work string, clients, conversations int, o options) ([]*figure, error) {
 	var figures []*figure
 	var able []*standing
 	for _, s := range all {
@@ -131,36 +142,22 @@ func measure(ctx context.Context, all []*standing, work string, clients, convers
 		able = append(able, s)
 		figures = append(figures, &figure{name: s.name})
 	}
-	// The first round warms up and does not count.
-	for round := range o.rounds + 1 {
-		rates := make([]float64, len(able))
-		for k := range able {
-			i := (k + round) % len(able)
-			s, f := able[i], figures[i]
-			before := processorTime(s.process())
-			rate, latency, err := s.drive(ctx, work, clients, conversations, o.slice)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", s.name, err)
-			}
-			if work == workAppend {
-				s.stored += len(latency)
-			}
-			if round > 0 {
-				rates[i] = rate
-				f.add(rate, latency, processorTime(s.process())-before)
-			}
+	err := turns(chance, o.rounds, figures, func(i int) (sample, error) {
+		m, err := able[i].slice(ctx, work, clients, conversations, o.slice)
+		if work == workAppend {
+			able[i].stored += len(m.latency)
 		}
-		if round > 0 {
-			for i, f := range figures {
-				f.ratios = append(f.ratios, rates[0]/rates[i])
-			}
-		}
-	}
-	return figures, nil
+		return m, err
+	})
+	return figures, err
 }
 
-// drive lets the clients work for a time and returns requests a second and how long each took.
-func (s *standing) drive(ctx context.Context, work string, clients, conversations int, slice time.Duration) (float64, []time.Duration, error) {
+// drive lets the clients work for a time and measures requests a second and how long each took.
+func (s *standing) drive(ctx context.Context, work string, clients, conversations int, slice time.Duration) (sample, error) {
+	if s.process() == 0 {
+		// It works in this process, which for the others is but their clients.
+		defer asDaemon()()
+	}
 	ctx, cancel := context.WithTimeout(ctx, slice)
 	defer cancel()
 	op := s.append
@@ -190,20 +187,29 @@ func (s *standing) drive(ctx context.Context, work string, clients, conversation
 	elapsed := time.Since(start)
 	all := slices.Concat(took...)
 	if cause := context.Cause(ctx); errors.Is(cause, context.Canceled) {
-		return 0, nil, errors.New("interrupted")
+		return sample{}, errors.New("interrupted")
 	}
-	return float64(len(all)) / elapsed.Seconds(), all, errors.Join(errs...)
+	return sample{rate: float64(len(all)) / elapsed.Seconds(), latency: all}, errors.Join(errs...)
 }
 
-func table(w io.Writer, figures []*figure) error {
+// table has a line for each figure. What is put off is told where anything is.
+func table(w io.Writer, of, ratio string, figures []*figure) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(t, "\tper second\t%s is times it\tp50\tp99\tprocessor\t\n", figures[0].name)
+	fmt.Fprintf(t, "%s\tper second\t%s\tp50\tp99\tprocessor\tlater\t\n", of, ratio)
 	for _, f := range figures {
 		slices.Sort(f.latency)
-		fmt.Fprintf(t, "%s\t%.0f\t%.2f\t%s\t%s\t%s\t\n", f.name, median(f.rates), median(f.ratios),
-			at(f.latency, 50), at(f.latency, 99), f.perRequest())
+		fmt.Fprintf(t, "%s\t%.0f\t%.2f\t%s\t%s\t%s\t%s\t\n", f.name, median(f.rates), median(f.ratios),
+			at(f.latency, 50), at(f.latency, 99), f.perRequest(f.cpu), f.perRequest(f.later))
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, f := range figures {
+		if f.restless > 0 {
+			fmt.Fprintf(w, "%s still worked %s after %d of its slices, beside whoever came next\n", f.name, slicePatience, f.restless)
+		}
+	}
+	return nil
 }
 
 // sizes tells what the contenders hold and take at the end.

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,10 +12,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // web is a server of turns over HTTP: the daemon, or the least that net/http can do.
@@ -40,7 +44,40 @@ func startHistoryd(dir, path string) (contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newWeb(s, "Authorization: Bearer "+strings.TrimSpace(string(token))+"\r\n"), nil
+	return historyd{newWeb(s, "Authorization: Bearer "+strings.TrimSpace(string(token))+"\r\n")}, nil
+}
+
+// historyd is the daemon, which indexes for its search a second after it answered.
+type historyd struct{ *web }
+
+// settle searches for what nobody said, which has everything indexed first. A search waits for so long and then
+// says that it is behind.
+func (h historyd) settle(ctx context.Context) (bool, error) {
+	c, err := dial(h.addr)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = c.Close() }()
+	// The deadline of the context would come while an answer is waited for.
+	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+	request := fmt.Appendf(nil, "GET /v1/search?q=unsaid&limit=1 HTTP/1.1\r\nHost: %s\r\n%s\r\n", h.addr, h.headers)
+	for {
+		var said bytes.Buffer
+		err := c.exchange(request, http.StatusOK, &said)
+		switch {
+		case errors.Is(ctx.Err(), context.DeadlineExceeded):
+			return false, nil
+		case ctx.Err() != nil:
+			return false, ctx.Err()
+		case err != nil:
+			return false, err
+		}
+		var found struct{ Behind bool }
+		if err := json.Unmarshal(said.Bytes(), &found); err != nil || !found.Behind {
+			return err == nil, err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 func newWeb(s *server, headers string) *web {
@@ -74,9 +111,12 @@ func (w *web) replay(client, conversation int) error {
 		conversation, w.addr, w.headers), http.StatusOK)
 }
 
-// do sends a request and reads the whole answer, whose length is told.
 func (w *web) do(client int, request []byte, want int) error {
-	c := w.conns[client]
+	return w.conns[client].exchange(request, want, io.Discard)
+}
+
+// exchange sends a request over HTTP and reads the whole answer, whose length is told.
+func (c *conn) exchange(request []byte, want int, answer io.Writer) error {
 	if _, err := c.Write(request); err != nil {
 		return err
 	}
@@ -99,7 +139,6 @@ func (w *web) do(client int, request []byte, want int) error {
 			}
 		}
 	}
-	answer := io.Discard
 	var said bytes.Buffer
 	if status != want {
 		answer = &said
@@ -136,6 +175,8 @@ func startBare(dir string) (contender, error) {
 }
 
 func serveBare(addr string) error {
+	asDaemon()
+	fmt.Println("GOMAXPROCS", runtime.GOMAXPROCS(0))
 	var files sync.Map
 	open := func(name string) (*os.File, error) {
 		if f, ok := files.Load(name); ok {

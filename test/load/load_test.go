@@ -124,12 +124,12 @@ func TestTheMedianFavoursNobody(t *testing.T) {
 
 func TestTheTablesTellOfEachContender(t *testing.T) {
 	o := options{clients: []int{2}, rounds: 2, slice: 20 * time.Millisecond, work: []string{workAppend, workReplay},
-		only: []string{"historyd", "disk", "net/http"}, historyd: daemon(t), records: 200}
+		only: []string{"historyd", "disk", "net/http"}, historyd: daemon(t), records: 200, seed: 7}
 	var out strings.Builder
 	if err := compare(t.Context(), &out, scratch(t), o); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"append, 2 clients, 2 conversations", "replay, 2 clients", "historyd", "disk", "net/http", "at the end"} {
+	for _, want := range []string{"-seed 7\n", "append, 2 clients, 2 conversations", "replay, 2 clients", "historyd", "disk", "net/http", "at the end"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
@@ -138,21 +138,21 @@ func TestTheTablesTellOfEachContender(t *testing.T) {
 	if err := scale(t.Context(), &out, scratch(t), o); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Count(out.String(), "\n"); got != 5 {
-		t.Errorf("%d lines, want 5:\n%s", got, out.String())
+	if got := strings.Count(out.String(), "\n"); got != 7 {
+		t.Errorf("%d lines, want 7:\n%s", got, out.String())
 	}
 }
 
 func TestWhatCannotBeMeasuredIsRefused(t *testing.T) {
 	for _, args := range [][]string{
 		{"-clients", "0"}, {"-clients", "many"}, {"-only", "mongodb"}, {"-work", "sleep"},
-		{"-rounds", "0"}, {"-slice", "0s"}, {"-conversations", "-1"}, {"-records", "1"}, {"more"},
+		{"-rounds", "0"}, {"-slice", "0s"}, {"-conversations", "-1"}, {"-records", "1"}, {"-seed", "chance"}, {"more"},
 	} {
 		if _, err := parse(args); err == nil {
 			t.Errorf("%q is taken", args)
 		}
 	}
-	if o, err := parse(nil); err != nil || len(o.clients) != 4 {
+	if o, err := parse(nil); err != nil || len(o.clients) != 4 || o.seed != 1 {
 		t.Errorf("without arguments: %+v, %v", o, err)
 	}
 }

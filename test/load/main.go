@@ -28,6 +28,7 @@ type options struct {
 	work          []string
 	scale         bool
 	records       int
+	seed          uint64
 	historyd      string
 }
 
@@ -76,6 +77,7 @@ func parse(args []string) (options, error) {
 	f.IntVar(&o.rounds, "rounds", 8, "rounds of each figure; the median of the rounds is told")
 	f.DurationVar(&o.slice, "slice", 400*time.Millisecond, "how long each contender works in a round")
 	f.IntVar(&o.records, "records", 100_000, "with -scale: messages of the long conversations, and how many the many are")
+	f.Uint64Var(&o.seed, "seed", 1, "what the order of the contenders in each round is drawn by; the same one repeats it")
 	f.StringVar(&o.historyd, "historyd", "../../bin/historyd", "the daemon to measure")
 	f.BoolVar(&o.scale, "scale", false, "measure instead what an append costs from 1 to 100,000 messages and conversations")
 	if err := f.Parse(args); err != nil {

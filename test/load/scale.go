@@ -7,10 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 )
 
@@ -63,33 +61,20 @@ func scale(ctx context.Context, w io.Writer, dir string, o options) error {
 	for i, c := range cases {
 		figures[i] = &figure{name: c.what}
 	}
-	for round := range o.rounds + 1 {
-		rates := make([]float64, len(cases))
-		for k := range cases {
-			i := (k + round) % len(cases)
-			c, f := cases[i], figures[i]
-			before := processorTime(c.on.process())
-			rate, latency, err := c.on.drive(ctx, workAppend, scaleClients, c.conversations, o.slice)
-			if err != nil {
-				return fmt.Errorf("%s: %w", c.what, err)
-			}
-			if rates[i] = rate; round > 0 { // The first round warms up.
-				f.add(rate, latency, processorTime(c.on.process())-before)
-			}
-		}
-		if round > 0 {
-			for i, f := range figures {
-				f.ratios = append(f.ratios, rates[0]/rates[i])
-			}
-		}
+	fmt.Fprintf(w, "the order of each round is by chance, -seed %d\n\n", o.seed)
+	err := turns(newChance(o.seed), o.rounds, figures, func(i int) (sample, error) {
+		return cases[i].on.slice(ctx, workAppend, scaleClients, cases[i].conversations, o.slice)
+	})
+	if err != nil {
+		return err
 	}
-	return scaleTable(w, figures)
+	return table(w, "append to", "times a new one's cost", figures)
 }
 
 // fillRecords gives the second record long conversations and the third many.
 func fillRecords(ctx context.Context, all []*standing, n int) error {
 	began := time.Now()
-	long, many := all[1].contender.(*web), all[2].contender.(*web)
+	long, many := all[1].contender.(historyd), all[2].contender.(historyd)
 	several := strings.TrimSuffix(strings.Repeat(`{"role":"user","content":"`+message()+`"},`, burst), ",")
 	body := []byte(`{"messages":[` + several + `]}`)
 	if err := long.connect(scaleClients); err != nil {
@@ -120,6 +105,11 @@ func fillRecords(ctx context.Context, all []*standing, n int) error {
 		}
 		return nil
 	})
+	for _, s := range all {
+		if err == nil {
+			err = s.settled(ctx)
+		}
+	}
 	fmt.Fprintf(os.Stderr, "\rfilled in %s                      \n", time.Since(began).Round(time.Second))
 	return err
 }
@@ -132,15 +122,4 @@ func together(ctx context.Context, work func(client int) error) error {
 	}
 	wg.Wait()
 	return errors.Join(append(errs, ctx.Err())...)
-}
-
-func scaleTable(w io.Writer, figures []*figure) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(t, "append to\tper second\ttimes a new one's cost\tp50\tp99\tprocessor\t\n")
-	for _, f := range figures {
-		slices.Sort(f.latency)
-		fmt.Fprintf(t, "%s\t%.0f\t%.2f\t%s\t%s\t%s\t\n", f.name, median(f.rates), median(f.ratios),
-			at(f.latency, 50), at(f.latency, 99), f.perRequest())
-	}
-	return t.Flush()
 }
