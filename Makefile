@@ -26,7 +26,7 @@ BENCH       ?= .
 BENCHFLAGS  ?= -count=1
 LOADFLAGS   ?=
 
-.PHONY: help package systemd build run demo test race crash fault attack fuzz bench load lint vuln sdk alerts check fmt fmt-check vet golden clean
+.PHONY: help package systemd build run demo test race crash fault attack fuzz bench load load-test lint vuln sdk alerts check fmt fmt-check vet golden clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ bench: ## run the benchmarks into .cache/bench.txt and compare with the run befo
 load: build ## measure appends and replays beside Redis, PostgreSQL and SQLite, those that are here; LOADFLAGS are for test/load
 	@bash scripts/load.sh run $(LOADFLAGS)
 
+load-test: ## run the tests of what make load measures with, or say why not
+	@bash scripts/load.sh test
+
 lint: ## staticcheck, and the import table and house rules of arch_test.go
 	$(TOOL) staticcheck ./...
 	go test .
@@ -88,7 +91,7 @@ alerts: ## check and test rules, alerts and dashboard, against what a daemon exp
 	@bash scripts/alerts.sh
 
 check: export HISTORYD_TEST_BOOT := no
-check: fmt-check vet lint vuln test sdk alerts systemd ## all that CI holds: fmt-check, vet, lint, vuln, test, sdk, alerts, systemd
+check: fmt-check vet lint vuln test load-test sdk alerts systemd ## all that CI holds: fmt-check, vet, lint, vuln, test, load-test, sdk, alerts, systemd
 
 fmt: ## format the Go files
 	@"$$(go env GOROOT)/bin/gofmt" -s -w .

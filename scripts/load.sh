@@ -15,7 +15,7 @@ shift || true
 errors=$(mktemp)
 trap 'rm -f "$errors"' EXIT
 if ! (cd test/load && timeout 120 go list -deps -test ./...) >/dev/null 2>"$errors"; then
-	echo "SKIPPED: nothing is compared, the module of SQLite can't be had:" >&2
+	echo "SKIPPED: nothing is compared or tested, the module of SQLite can't be had:" >&2
 	head -5 "$errors" >&2
 	exit 0
 fi
