@@ -210,6 +210,43 @@ func TestWhatDoesNotSettleIsWaitedForNoLongerThanThat(t *testing.T) {
 	}
 }
 
+// roll is a contender that notes who appended to what.
+type roll struct {
+	processors
+	said [][2]int
+}
+
+func (r *roll) append(client, conversation int) error {
+	r.said = append(r.said, [2]int{client, conversation})
+	return nil
+}
+
+func TestEachClientSpeaksEarlyWhileAContenderIsFilled(t *testing.T) {
+	for _, tt := range []struct{ clients, conversations int }{{4, 2}, {2, 4}, {3, 3}} {
+		r := &roll{}
+		s := &standing{contender: r}
+		if err := s.fill(t.Context(), tt.clients, tt.conversations); err != nil {
+			t.Fatal(err)
+		}
+		most := max(tt.clients, tt.conversations)
+		spoke, filled := map[int]bool{}, map[int]int{}
+		for i, said := range r.said {
+			if i < most {
+				spoke[said[0]] = true
+			}
+			filled[said[1]]++
+		}
+		if len(spoke) != tt.clients || len(filled) != tt.conversations || s.stored != most*window || len(r.said) != s.stored {
+			t.Errorf("%+v: clients %v, conversations %v, %d stored", tt, spoke, filled, s.stored)
+		}
+		for c, n := range filled {
+			if n < window {
+				t.Errorf("%+v: conversation %d has %d messages, want %d", tt, c, n, window)
+			}
+		}
+	}
+}
+
 func TestATableTellsWhoStillWorked(t *testing.T) {
 	var out strings.Builder
 	figures := []*figure{{name: "quick", rates: []float64{1}, ratios: []float64{1}}, {name: "slow", rates: []float64{1}, ratios: []float64{1}, restless: 3}}
