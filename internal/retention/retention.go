@@ -152,7 +152,7 @@ func (s *Sweeper) run() {
 
 // look sweeps if there may be something to do.
 func (s *Sweeper) look() {
-	now := s.now()
+	now := s.wall()
 	held := s.tick(now)
 	writes := s.record.Writes()
 	old := s.rules.MaxAge > 0 && !held && !s.due.IsZero() && !now.Before(s.due)
@@ -173,6 +173,10 @@ func (s *Sweeper) look() {
 		s.log.Error("not all conversations were removed that had to go", "error", err)
 	}
 }
+
+// wall is the time of day alone. Two moments that carry a monotonic reading, too, are as far apart as by that,
+// however the clock was set between them.
+func (s *Sweeper) wall() time.Time { return s.now().Round(0) }
 
 // tick looks at the clock, and reports whether nothing is too old by it.
 func (s *Sweeper) tick(now time.Time) (held bool) {

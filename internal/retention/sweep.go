@@ -195,7 +195,7 @@ func (s *Sweeper) paced(ctx context.Context, visit func(Conversation) error) err
 func (s *Sweeper) rest(ctx context.Context) error {
 	rested, err := s.pace.rest(ctx)
 	if rested {
-		s.tick(s.now())
+		s.tick(s.wall())
 	}
 	return err
 }

@@ -75,6 +75,7 @@ func body(t testing.TB, doc bool, batches ...batch) []byte {
 
 // message is what is read of one.
 type message struct {
+	ID      string
 	Seq     int64
 	Rewound bool
 	Content []struct {

@@ -138,6 +138,14 @@ func powerCuts(t *testing.T, cuts int, mkfs []string) {
 
 // load has clients use the daemon for a moment, and ends it in mid-air, after what blow does.
 func (d *driver) load(rng *rand.Rand, blow func()) {
+	d.work(rng, func() {
+		blow()
+		d.s.Strike()
+	})
+}
+
+// work has many clients at work when the blow comes, and until it has come.
+func (d *driver) work(rng *rand.Rand, blow func()) {
 	var clients sync.WaitGroup
 	stop := make(chan struct{})
 	for range 6 {
@@ -146,7 +154,6 @@ func (d *driver) load(rng *rand.Rand, blow func()) {
 	}
 	time.Sleep(time.Duration(rng.IntN(60_000)) * time.Microsecond)
 	blow()
-	d.s.Strike()
 	close(stop)
 	clients.Wait()
 }
