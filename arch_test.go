@@ -151,6 +151,7 @@ var bans = []ban{
 	{pkg: prometheus + "/prometheus/promauto", names: []string{"New*"}, tests: true, why: "no globals: promauto.With"},
 	{pkg: "net/http/pprof", except: []string{"cmd/historyd"}, why: "debug endpoints are wired by the command alone"},
 	{pkg: "expvar", tests: true, why: "it serves itself on the default mux"},
+	{pkg: "math/rand", except: []string{"internal/compaction"}, why: "nobody may guess a token, a salt or a request id: crypto/rand"},
 	{pkg: "github.com/stretchr/testify", tests: true, why: "no assertion library"},
 }
 
@@ -202,6 +203,8 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 		{"the default client in a test", "internal/api/x_test.go", `import "net/http"; var C = http.DefaultClient`, "http.DefaultClient"},
 		{"a default client in disguise", "cmd/historyd/x.go", `import "net/http"; var _, E = http.Get("x")`, "http.Get"},
 		{"a registration on the default registry", "internal/api/x.go", `import "github.com/prometheus/client_golang/prometheus"; func f() { prometheus.MustRegister() }`, "prometheus.MustRegister"},
+		{"a token that can be guessed", "internal/identity/x.go", `import "math/rand"; var N = rand.Int()`, "crypto/rand"},
+		{"a salt that can be guessed", "internal/store/x.go", `import "math/rand/v2"; var N = rand.Int()`, "crypto/rand"},
 		{"an assertion library", "internal/api/x_test.go", `import _ "github.com/stretchr/testify/require"`, "no assertion library"},
 		{"no package comment", "internal/api/api.go", "", "no package comment"},
 	} {
