@@ -84,6 +84,13 @@ func TestOfManyStartsOneWins(t *testing.T) {
 				if n := running.Add(1); n != 1 {
 					t.Errorf("%d stores run at once", n)
 				}
+				// Two that run at once by chance would be a rare sight.
+				if second, err := onDisk(dir); !errors.Is(err, durable.ErrLocked) {
+					t.Errorf("a start beside one that runs: got %v, want it locked out", err)
+					if err == nil {
+						_ = second.Close()
+					}
+				}
 				running.Add(-1)
 				if err := s.Close(); err != nil {
 					t.Errorf("Close: %v", err)
