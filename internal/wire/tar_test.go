@@ -117,7 +117,8 @@ func TestArchivesOfAnotherShapeAreRefused(t *testing.T) {
 	with := func(e tarEntry) []byte { return archiveOf(t, tarDoc("one"), e, one) }
 	other := func(h tar.Header) []byte { return with(tarEntry{h, ""}) }
 	renamed := func(name string) []byte { return with(file(name, "x")) }
-	digits := strings.Repeat("0", 64)
+	// The right name of its content, so that nothing but where it stands is wrong.
+	digits := strings.TrimPrefix(history.AttachmentName([]byte("x")), history.AttachmentScheme)
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
 	_, err := z.Write(goodTar(t))
@@ -138,13 +139,14 @@ func TestArchivesOfAnotherShapeAreRefused(t *testing.T) {
 		{"a way out", renamed("attachments/../" + digits), "attachments[0];"},
 		{"an absolute path", renamed("/attachments/" + digits), "attachments[0];"},
 		{"a path inside", renamed("attachments/a/" + digits), "attachments[0];"},
-		{"capitals", renamed("attachments/" + strings.Repeat("A", 64)), "attachments[0];"},
+		{"capitals", renamed("attachments/" + strings.ToUpper(digits)), "attachments[0];"},
 		{"no digits", renamed("attachments/.png"), "attachments[0];"},
 		{"an extension with a path", renamed("attachments/" + digits + ".a/b"), "attachments[0];"},
 		{"two extensions", renamed("attachments/" + digits + ".tar.gz"), "attachments[0];"},
 		{"no extension after the point", renamed("attachments/" + digits + "."), "attachments[0];"},
 		{"a long name", renamed("attachments/" + strings.Repeat("0", 300)), "attachments[0];"},
-		{"another content", renamed("attachments/" + digits), "attachments[0];"},
+		{"no folder", renamed(digits), "attachments[0];"},
+		{"another content", renamed("attachments/" + strings.Repeat("0", 64)), "attachments[0];"},
 		{"twice", with(attachmentFile("one", ".png")), "attachments[1];"},
 		{"empty", with(attachmentFile("", "")), "attachments[0];"},
 		{"a folder", other(tar.Header{Name: "more/", Typeflag: tar.TypeDir}), "attachments[0];"},
