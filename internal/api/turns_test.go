@@ -173,6 +173,23 @@ func TestTheLimitOfAMessageIsExact(t *testing.T) {
 	}
 }
 
+// An import has room for what an export writes around what was appended, and for no more.
+func TestTheLimitOfAMessageHoldsForImports(t *testing.T) {
+	const limit = 1000
+	d := newDaemon(t, projection.Options{}, func(o *Options) { o.Limits.Message = limit })
+	for name, body := range map[string]string{
+		importToX + "?format=openai": `[{"role":"user","content":"ok"},{"role":"user","content":"` + strings.Repeat("x", 20*limit) + `"}]`,
+		importToX:                    `{"version":1,"type":"historyd.history","messages":[{"role":"user","content":"ok"},{"role":"user","content":"` + strings.Repeat("x", 20*limit) + `"}]}`,
+	} {
+		got := d.post("ann", name, body)
+		want(t, got, 413, "message_too_large")
+		if p := got.problem(t); p.Field != "messages[1]" || *p.Limit != limit || *p.Actual <= 20*limit {
+			t.Errorf("%s: %s", name, got.body)
+		}
+	}
+	want(t, d.get("ann", "/v1/conversations/x"), 404, "not_found")
+}
+
 func TestBodiesNeedTheirContentType(t *testing.T) {
 	d := newDaemon(t, projection.Options{})
 	body := `{"messages":[{"role":"user","content":"hi"}]}`
