@@ -1,9 +1,11 @@
 package fault
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -143,14 +145,9 @@ func TestAClockThatIsSetRemovesNothing(t *testing.T) {
 				t.Fatalf("%s: nobody looks at the clock: %s", what, s.log())
 			}
 		}
-		s.do(http.StatusOK, "GET", "/v1/conversations/old/messages", nil)
+		s.do(http.StatusOK, "GET", "/v1/conversations/old", nil)
 	}
-	file := filepath.Join(s.dir, "retention.json")
-	for end := time.Now().Add(patience); len(filesOf(t, s.dir)[file]) == 0; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("the clock is never looked at: %s", s.log())
-		}
-	}
+	seen(t, s, "")
 	clock.Set(400 * 24 * time.Hour)
 	looked("while it runs")
 	s.kill()
@@ -160,9 +157,77 @@ func TestAClockThatIsSetRemovesNothing(t *testing.T) {
 	clock.Set(0)
 	s.stop()
 	s.begin()
-	s.do(http.StatusOK, "GET", "/v1/conversations/old/messages", nil)
+	s.do(http.StatusOK, "GET", "/v1/conversations/old", nil)
 	s.stop()
 	if found := s.check(); len(found) > 0 {
 		t.Errorf("check finds %v", found)
 	}
+}
+
+// seen waits until a look at the clock is written down that differs from the one before, and returns it.
+func seen(t *testing.T, s *server, before string) string {
+	t.Helper()
+	file := filepath.Join(s.dir, "retention.json")
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		if now := string(filesOf(t, s.dir)[file]); now != before {
+			return now
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the clock is not looked at: %s", s.log())
+		}
+	}
+}
+
+// TestWhatIsOldGoesByTheClock has time pass quicker than it does. What is used stays, however old it is.
+func TestWhatIsOldGoesByTheClock(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, scratch(t), map[string]any{"retention": map[string]any{"max_age": "1h"}})
+	clock := onClock(t, s)
+	s.begin()
+	for i, name := range []string{"idle", "used"} {
+		s.do(http.StatusCreated, "POST", "/v1/conversations/"+name+"/turns", body(t, false, batch{nameOf(int64(i)), 3}))
+	}
+	const pass = 20 * time.Minute // less than what is taken for a clock that was set
+	look := seen(t, s, "")
+	for step := range 3 {
+		s.do(http.StatusOK, "GET", "/v1/conversations/idle", nil)
+		clock.Set(time.Duration(step+1)*pass + time.Minute)
+		s.do(http.StatusCreated, "POST", "/v1/conversations/used/turns", body(t, false, batch{nameOf(int64(10 + step)), 1}))
+		look = seen(t, s, look)
+	}
+	// Who reads a conversation to see whether it is there keeps it there.
+	for end := time.Now().Add(patience); !bytes.Contains(s.try("GET", "/metrics", nil).body, []byte(`removed_total{reason="age"} 1`)); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("what is too old stays: %s", s.log())
+		}
+	}
+	s.do(http.StatusNotFound, "GET", "/v1/conversations/idle", nil)
+	s.do(http.StatusOK, "GET", "/v1/conversations/used", nil)
+	s.stop()
+	if found := s.check(); len(found) > 0 {
+		t.Errorf("check finds %v", found)
+	}
+}
+
+// TestTokensExpireByTheClock needs neither a restart nor a new connection for it.
+func TestTokensExpireByTheClock(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, scratch(t), nil)
+	clock := onClock(t, s)
+	out, err := exec.Command(s.path, "token", "create", "--data-dir", s.dir, "--kind", "operator", "--id", "ann", "--expires", "1h").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.token = strings.TrimSpace(string(out))
+	s.begin()
+	for _, tt := range []struct {
+		at     time.Duration
+		status int
+	}{{0, 200}, {59 * time.Minute, 200}, {61 * time.Minute, 401}, {-time.Hour, 200}, {40 * 365 * 24 * time.Hour, 401}} {
+		clock.Set(tt.at)
+		if a := s.try("GET", "/v1/whoami", nil); a.status != tt.status {
+			t.Errorf("after %v: %d %.200s, want %d", tt.at, a.status, a.body, tt.status)
+		}
+	}
+	s.stop()
 }
