@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -36,4 +37,16 @@ func TestReadingAMessageTakesAsLongAsItIs(t *testing.T) {
 			t.Errorf("%s, %s: %d times as many take %.0f times as long", tt.format, tt.name, times, ratio)
 		}
 	}
+}
+
+// counted tells how much was read.
+type counted struct {
+	r io.Reader
+	n int
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += n
+	return n, err
 }
