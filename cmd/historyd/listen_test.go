@@ -382,6 +382,26 @@ func TestProfilesAreNotForBrowsers(t *testing.T) {
 	}
 }
 
+// Whatever the configuration was checked for: a name may mean another address by now, and systemd opens what its unit says.
+func TestProfilesAreServedOnTheLoopbackAlone(t *testing.T) {
+	var s settings
+	s.Debug.Listen = "0.0.0.0:0"
+	if l, err := listenDebug(t.Context(), &s, nil); !errors.Is(err, errNotLoopback) {
+		t.Errorf("%s: got %v, %v, want it refused", s.Debug.Listen, l, err)
+	}
+	open, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	if l, err := listenDebug(t.Context(), &settings{}, open); err == nil {
+		t.Errorf("inherited: got %v, want it refused", l.Addr())
+	}
+	if l, err := listenDebug(t.Context(), &settings{}, nil); l != nil || err != nil {
+		t.Errorf("without being told to listen: got %v, %v, want neither", l, err)
+	}
+}
+
 func TestAWordForTheShellIsQuoted(t *testing.T) {
 	for _, text := range []string{"", "plain", "/a/b-c_d.e:f@g", "two words", "it's", `a"b$c` + "`d`\\e", "a\nb", "*", "~", "é"} {
 		out, err := exec.Command("sh", "-c", "printf %s "+quote(text)).Output()
