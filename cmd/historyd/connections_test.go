@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -380,4 +381,28 @@ func TestWhoHasFewConnectionsIsSparedForAMoment(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A place is not kept by who begins a header and doesn't end it, nor by who has asked and asks no more.
+func TestConnectionsThatSayNothingAreClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &daemon{settings: settings{Config: Default()}, log: slog.New(slog.DiscardHandler)}
+		srv, l := d.newServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})), make(pipes)
+		done := make(chan error)
+		go func() { done <- srv.Serve(l) }()
+		for _, said := range []string{"", "GET / HTTP/1.1\r\nHost: x", "GET / HTTP/1.1\r\nHost: x\r\n\r\n"} {
+			client, server := net.Pipe()
+			l <- server
+			if _, err := io.WriteString(client, said); err != nil {
+				t.Fatal(err)
+			}
+			_ = client.SetReadDeadline(time.Now().Add(time.Hour))
+			if _, err := io.Copy(io.Discard, client); err != nil {
+				t.Errorf("after %q: got %v, want the connection closed", said, err)
+			}
+			_ = client.Close()
+		}
+		_ = srv.Close()
+		<-done
+	})
 }
