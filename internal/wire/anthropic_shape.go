@@ -326,7 +326,7 @@ func whole(block jsontext.Value, typ string) bool {
 	case "compaction":
 		return content.IsNull() || content.Kind() == '"' && full("content")
 	case "web_search_tool_result":
-		return full("tool_use_id") && (typed(content) || allFound(content))
+		return full("tool_use_id") && (failed(content) || allFound(content))
 	default:
 		return !strings.HasSuffix(typ, "_tool_result") || full("tool_use_id") && typed(content)
 	}
@@ -336,6 +336,11 @@ func whole(block jsontext.Value, typ string) bool {
 // provider's tools are, and so are their errors.
 func typed(content strictjson.Value) bool {
 	return content.Kind() == '{' && textOf(content.Raw, "type") != ""
+}
+
+// failed reports whether content is the error of a search.
+func failed(content strictjson.Value) bool {
+	return content.Kind() == '{' && textOf(content.Raw, "type") == "web_search_tool_result_error" && textOf(content.Raw, "error_code") != ""
 }
 
 // allFound reports whether content is a list of what a search found. Its encrypted part
