@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json/jsontext"
 	"slices"
 	"strings"
@@ -381,8 +382,13 @@ func sourced(image jsontext.Value) bool {
 	source := memberNamed(image, "source").Raw
 	switch textOf(source, "type") {
 	case "base64":
-		data := textOf(source, "data")
-		return slices.Contains(imageTypes, textOf(source, "media_type")) && data != "" && len(data) <= maxMediaSize
+		kind, text := textOf(source, "media_type"), textOf(source, "data")
+		if !slices.Contains(imageTypes, kind) || len(text) > maxMediaSize || strings.ContainsAny(text, "\r\n") {
+			return false
+		}
+		data, err := base64.StdEncoding.Strict().DecodeString(text)
+		// It counts among the images, however many there are.
+		return err == nil && len(data) > 0 && side(&history.Block{Type: history.ImageBlock, MediaType: kind, Data: data}) <= manySide
 	case "url":
 		return webURL(textOf(source, "url"))
 	case "file":
