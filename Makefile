@@ -57,10 +57,11 @@ crash: ## run the crash tests of the store with CRASH_SEEDS random seeds (200)
 	go test -run Crash -count=1 -timeout=60m ./internal/store/... -crash.seeds=$(CRASH_SEEDS)
 
 fault: ## break what the built daemon stands on, everywhere, and kill it CYCLES times under load (1000)
-	go test -count=1 -v -timeout=300m ./test/fault/... -fault.long -fault.cycles=$(CYCLES)
+	go test -count=1 ./test/fault/disk
+	go test -count=1 -v -timeout=300m ./test/fault -fault.long -fault.cycles=$(CYCLES)
 
 attack: ## do to the built daemon what its enemies would: INPROCESS and OVERWIRE hostile requests (1000000, 100000), and all the rest
-	go test -count=1 -v -timeout=300m ./test/attack/... -attack.long -attack.inprocess=$(INPROCESS) -attack.wire=$(OVERWIRE)
+	go test -count=1 -v -timeout=300m ./test/attack -attack.long -attack.inprocess=$(INPROCESS) -attack.wire=$(OVERWIRE)
 
 fuzz: ## fuzz each target of PKGS (all) for FUZZTIME (10s)
 	@bash scripts/fuzz.sh $(FUZZTIME) $(PKGS)
