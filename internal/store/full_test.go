@@ -255,3 +255,50 @@ func TestCrashAFailureToLookAgainIsNoDamage(t *testing.T) {
 	_ = s.Close()
 	mustCheck(t, fsys)
 }
+
+// Whatever can't be read at the moment has its class, forward and back.
+func TestCrashNotWhenALookFails(t *testing.T) {
+	t.Parallel()
+	fsys := crashfs.New()
+	open := func() *Store {
+		s, err := Open(Options{FS: fsys, NewID: safeIDs(), SegmentBytes: 1, OpenFiles: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	s := open()
+	for range 4 {
+		if _, err := s.Log(ann, "a").Append(t.Context(), batch("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = s.Close()
+	for _, back := range []bool{false, true} {
+		for at := 0; ; at++ {
+			s := open()
+			v, err := s.Log(ann, "a").View(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			last := v.State().LastSeq
+			records := v.Records(1, last)
+			if back {
+				records = v.Backward(last)
+			}
+			fsys.FailAt(fsys.Ops()+at, crashfs.Before, syscall.EMFILE, true)
+			for _, err := range records {
+				if err != nil && !errors.Is(err, history.ErrUnavailable) {
+					t.Errorf("back %t, operation %d fails: %v", back, at, err)
+				}
+			}
+			reached := fsys.Reached()
+			fsys.Heal()
+			v.Close()
+			_ = s.Close()
+			if !reached {
+				break
+			}
+		}
+	}
+}

@@ -91,7 +91,7 @@ func (t *transcript) descending(snap *snapshot, before int64) iter.Seq2[history.
 		next := min(before, snap.last+1) // the seq behind the line that is looked at
 		for p, err := range t.backwardFrom(snap, before) {
 			if err != nil {
-				yield(history.Record{}, err)
+				yield(history.Record{}, classify(err))
 				return
 			}
 			c, err := t.readable(p)
