@@ -32,6 +32,7 @@ type driver struct {
 	copies  []*conversation // made by forks
 	keyed   map[string]bool // names of batches with a key
 	cleared map[string]bool // names of batches that an answered clear or import took away
+	notes   map[string]note // by the names of their batches
 	figures figures
 }
 
@@ -46,11 +47,23 @@ func (f figures) String() string {
 }
 
 func newDriver(t *testing.T, s *server, conversations int) *driver {
-	d := &driver{t: t, s: s, keyed: map[string]bool{}, cleared: map[string]bool{}}
+	d := &driver{t: t, s: s, keyed: map[string]bool{}, cleared: map[string]bool{}, notes: map[string]note{}}
 	for i := range conversations {
 		d.shared = append(d.shared, newConversation(fmt.Sprint("c", i)))
 	}
+	if conversations > 1 {
+		d.shared[conversations-1].name = "default"
+	}
 	return d
+}
+
+// copy is a conversation that does not exist yet.
+func (d *driver) copy() *conversation {
+	to := newConversation(fmt.Sprint("f", d.count.Add(1)))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.copies = append(d.copies, to)
+	return to
 }
 
 func (d *driver) all() []*conversation {
@@ -95,18 +108,28 @@ func (d *driver) client(rng *rand.Rand, stop <-chan struct{}) {
 func (d *driver) step(rng *rand.Rand) {
 	c := d.shared[rng.IntN(len(d.shared))]
 	switch p := rng.IntN(100); {
-	case p < 60:
+	case p < 1:
+		d.clearAll()
+	case p < 50:
 		d.append(c, d.next(rng.IntN(4)+1), rng.IntN(3) > 0)
-	case p < 80:
+	case p < 54:
+		d.conditional(c, d.next(rng.IntN(4)+1), d.next(1))
+	case p < 70:
 		d.read(rng, c)
-	case p < 84:
+	case p < 76:
+		d.recall(rng, c)
+	case p < 79:
 		d.clear(c)
-	case p < 88:
+	case p < 83:
 		d.replace(c, d.next(rng.IntN(4)+1), d.next(3))
-	case p < 92:
+	case p < 86:
+		d.create(c, d.next(3))
+	case p < 90:
 		d.extend(c, d.next(rng.IntN(4)+1))
-	case p < 96:
+	case p < 94:
 		d.rewind(rng, c)
+	case p < 97:
+		d.carry(c)
 	default:
 		d.fork(c)
 	}
@@ -122,7 +145,12 @@ func (d *driver) append(c *conversation, b batch, keyed bool) answer {
 		d.keyed[b.name] = true
 		d.mu.Unlock()
 	}
-	a := d.s.try("POST", "/v1/conversations/"+c.name+"/turns", body(d.t, false, b), header...)
+	return d.send(c, b, header...)
+}
+
+// send is an append by who holds op.
+func (d *driver) send(c *conversation, b batch, header ...string) answer {
+	a := d.s.try("POST", c.path()+"/turns?format="+formatOf(b), turns(d.t, b), header...)
 	if !d.wrote(a, http.StatusCreated, "append") {
 		c.doubt(b)
 		return a
@@ -138,37 +166,6 @@ func (d *driver) append(c *conversation, b batch, keyed bool) answer {
 	return a
 }
 
-// read does what changes nothing, and looks whether a withheld value is in it.
-func (d *driver) read(rng *rand.Rand, c *conversation) {
-	paths := []string{
-		"/v1/conversations/" + c.name + "/replay",
-		"/v1/conversations/" + c.name + "/replay?mode=full&format=anthropic",
-		"/v1/conversations/" + c.name + "/messages?limit=1000",
-		"/v1/conversations/" + c.name + "/messages?limit=3&order=desc",
-		"/v1/conversations/" + c.name + "/export",
-		"/v1/conversations/" + c.name + "/export?format=openai",
-		"/v1/conversations/" + c.name,
-		"/v1/conversations",
-		"/v1/search?q=" + nameOf(rng.Int64N(d.count.Load()+1)),
-	}
-	path := paths[rng.IntN(len(paths))]
-	a := d.s.try("GET", path, nil)
-	switch a.status {
-	case 0, http.StatusOK, http.StatusNotFound, http.StatusServiceUnavailable, http.StatusConflict:
-	default:
-		d.t.Errorf("GET %s: %d %.300s", path, a.status, a.body)
-	}
-	if bytes.Contains(a.body, []byte(canary)) {
-		d.t.Errorf("GET %s: a withheld value is in the answer: %.300s", path, a.body)
-	}
-	if rng.IntN(4) == 0 {
-		a := d.s.try("POST", "/v1/conversations/"+c.name+"/recall", []byte(`{"query":"what was the picture of"}`))
-		if a.status != 0 && a.status != http.StatusOK && a.status != http.StatusServiceUnavailable {
-			d.t.Errorf("recall: %d %.300s", a.status, a.body)
-		}
-	}
-}
-
 // gone notes that all that was there is taken away for good.
 func (d *driver) gone(c *conversation) {
 	d.mu.Lock()
@@ -181,7 +178,7 @@ func (d *driver) gone(c *conversation) {
 func (d *driver) clear(c *conversation) answer {
 	c.op.Lock()
 	defer c.op.Unlock()
-	a := d.s.try("DELETE", "/v1/conversations/"+c.name, nil)
+	a := d.s.try("DELETE", c.path(), nil)
 	done := d.wrote(a, http.StatusNoContent, "clear")
 	if done {
 		d.gone(c)
@@ -193,7 +190,7 @@ func (d *driver) clear(c *conversation) answer {
 func (d *driver) replace(c *conversation, batches ...batch) answer {
 	c.op.Lock()
 	defer c.op.Unlock()
-	a := d.s.try("POST", "/v1/conversations/"+c.name+"/import?mode=replace", body(d.t, true, batches...))
+	a := d.s.try("POST", c.path()+"/import?mode=replace", body(d.t, true, batches...))
 	done := d.wrote(a, http.StatusCreated, "import")
 	if done {
 		d.gone(c)
@@ -206,7 +203,7 @@ func (d *driver) replace(c *conversation, batches ...batch) answer {
 func (d *driver) extend(c *conversation, b batch) answer {
 	c.op.RLock()
 	defer c.op.RUnlock()
-	a := d.s.try("POST", "/v1/conversations/"+c.name+"/import?mode=append", body(d.t, true, b))
+	a := d.s.try("POST", c.path()+"/import?mode=append", body(d.t, true, b))
 	if !d.wrote(a, http.StatusCreated, "import") {
 		c.doubt(b)
 		return a
@@ -233,7 +230,7 @@ func (d *driver) rewind(rng *rand.Rand, c *conversation) answer {
 	}
 	p := stands[rng.IntN(len(stands))]
 	through := p.first + int64(p.n) - 1
-	a := d.s.try("POST", "/v1/conversations/"+c.name+"/rewind", fmt.Appendf(nil, `{"through_seq":%d}`, through))
+	a := d.s.try("POST", c.path()+"/rewind", fmt.Appendf(nil, `{"through_seq":%d}`, through))
 	done := d.wrote(a, http.StatusOK, "rewind")
 	c.becomes(done, rewind(through))
 	return a
@@ -253,11 +250,8 @@ func (d *driver) fork(c *conversation) answer {
 	if !sure || len(stands) == 0 {
 		return answer{}
 	}
-	to := newConversation(fmt.Sprint("f", d.count.Add(1)))
-	d.mu.Lock()
-	d.copies = append(d.copies, to)
-	d.mu.Unlock()
-	a := d.s.try("POST", "/v1/conversations/"+c.name+"/fork", fmt.Appendf(nil, `{"to":%q}`, to.name))
+	to := d.copy()
+	a := d.s.try("POST", c.path()+"/fork", fmt.Appendf(nil, `{"to":%q}`, to.name))
 	to.becomes(d.wrote(a, http.StatusCreated, "fork"), func(*content) *content { return sequence(stands) })
 	return a
 }
@@ -327,6 +321,9 @@ func (d *driver) verify() {
 		for _, name := range gone {
 			d.cleared[name] = true
 		}
+		if err := errors.Join(d.attachments(c, found), d.known(c, all)); err != nil {
+			d.fatalf("conversation %s: %v", c.name, err)
+		}
 		if rep := d.s.try("GET", "/v1/conversations/"+c.name+"/replay?mode=full&format=openai", nil); rep.status != http.StatusOK {
 			d.fatalf("replay of %s: %d %.300s", c.name, rep.status, rep.body)
 		}
@@ -345,12 +342,23 @@ func (d *driver) alive() map[string]bool {
 	return alive
 }
 
+// quoted are those and what notes say of others: what is cleared stays where it was recalled.
+func (d *driver) quoted() map[string]bool {
+	quoted := d.alive()
+	for name := range maps.Clone(quoted) {
+		for _, word := range named.FindAllString(d.notes[name].text, -1) {
+			quoted[word] = true
+		}
+	}
+	return quoted
+}
+
 // search looks for some of what was cleared.
 func (d *driver) search() {
 	d.t.Helper()
 	alive, tries := d.alive(), 0
 	for name := range d.cleared {
-		if alive[name] {
+		if alive[name] || !named.MatchString(name) {
 			continue
 		}
 		if tries++; tries > 2 {
@@ -366,7 +374,7 @@ func (d *driver) search() {
 // sweep wants no withheld value in any file, and nothing that was cleared. Read names what a directory holds.
 func (d *driver) sweep(files map[string][]byte) {
 	d.t.Helper()
-	alive := d.alive()
+	alive := d.quoted()
 	for name, data := range files {
 		if bytes.Contains(data, []byte(canary)) || strings.Contains(name, canary) {
 			d.fatalf("a withheld value is in %s", name)
@@ -433,7 +441,7 @@ func (d *driver) bystander() func(testing.TB) {
 	d.t.Helper()
 	bob := &server{t: d.t, client: d.s.client, token: d.s.caller("mesh", "bob")}
 	want := map[string][]byte{}
-	for i, name := range []string{"c0", "c1"} {
+	for i, name := range []string{"c0", "default"} {
 		bob.do(http.StatusCreated, "POST", "/v1/conversations/"+name+"/turns", body(d.t, false, batch{nameOf(int64(999_900 + i)), 4}))
 		want[name] = bob.do(http.StatusOK, "GET", "/v1/conversations/"+name+"/messages", nil)
 	}

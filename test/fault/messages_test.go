@@ -28,11 +28,9 @@ func made(b batch) []object {
 		block := []object{{"type": "text", "text": text}}
 		switch {
 		case i == 0:
-			if strings.HasSuffix(b.name, "7z") {
-				for _, picture := range []string{"that many show", "of " + b.name} {
-					data := base64.StdEncoding.EncodeToString([]byte("a picture " + picture))
-					block = append(block, object{"type": "image", "media_type": "image/png", "data": data})
-				}
+			for _, picture := range pictures(b) {
+				data := base64.StdEncoding.EncodeToString([]byte(picture))
+				block = append(block, object{"type": "image", "media_type": "image/png", "data": data})
 			}
 			messages = append(messages, object{"role": "user", "content": block})
 		case i == 1 && b.n > 2:
@@ -46,6 +44,14 @@ func made(b batch) []object {
 		}
 	}
 	return messages
+}
+
+// pictures are the bytes of those that a batch has, some of them: its own, and one that others have, too.
+func pictures(b batch) []string {
+	if !strings.HasSuffix(b.name, "7z") {
+		return nil
+	}
+	return []string{"a picture that many show", "a picture of " + b.name}
 }
 
 func callOf(b batch) string { return fmt.Sprintf("%s 3/%d", b.name, b.n) }
@@ -77,7 +83,14 @@ func body(t testing.TB, doc bool, batches ...batch) []byte {
 type message struct {
 	ID      string
 	Seq     int64
+	Role    string
+	Kind    string
 	Rewound bool
+	// Synthetic is what the server made.
+	Synthetic bool
+	Metadata  struct {
+		Recall struct{ Query string }
+	}
 	Content []struct {
 		Type      string
 		Text      string
@@ -90,6 +103,9 @@ type message struct {
 func (m *message) parse() (b batch, i int, err error) {
 	if len(m.Content) == 0 {
 		return b, 0, fmt.Errorf("message %d is empty", m.Seq)
+	}
+	if name, ok := m.note(); ok {
+		return batch{name, 1}, 1, nil
 	}
 	first := m.Content[0]
 	says := first.Text

@@ -87,6 +87,14 @@ func newConversation(name string) *conversation {
 	return &conversation{name: name, may: []*content{newContent()}}
 }
 
+// path is where the conversation is written to; it is read by its name.
+func (c *conversation) path() string {
+	if c.name == "default" {
+		return "/v1/history"
+	}
+	return "/v1/conversations/" + c.name
+}
+
 // sure is the one thing that the conversation holds, and whether it is known.
 func (c *conversation) sure() (*content, bool) {
 	c.mu.Lock()
