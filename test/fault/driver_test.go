@@ -353,20 +353,23 @@ func (d *driver) quoted() map[string]bool {
 	return quoted
 }
 
-// search looks for some of what was cleared.
+// search looks for some of what was cleared, and first of what notes say of that: nobody said those.
 func (d *driver) search() {
 	d.t.Helper()
-	alive, tries := d.alive(), 0
-	for name := range d.cleared {
-		if alive[name] || !named.MatchString(name) {
-			continue
-		}
-		if tries++; tries > 2 {
-			return
-		}
-		a := d.s.try("GET", "/v1/search?sort=newest&q="+name, nil)
-		if a.status != http.StatusOK || !bytes.Contains(a.body, []byte(`"data":[]`)) {
-			d.fatalf("search for %s, which was cleared: %d %.500s", name, a.status, a.body)
+	alive := d.alive()
+	for _, words := range []map[string]bool{d.quoted(), d.cleared} {
+		tries := 0
+		for name := range words {
+			if alive[name] || !named.MatchString(name) {
+				continue
+			}
+			if tries++; tries > 2 {
+				break
+			}
+			a := d.s.try("GET", "/v1/search?sort=newest&q="+name, nil)
+			if a.status != http.StatusOK || !bytes.Contains(a.body, []byte(`"data":[]`)) {
+				d.fatalf("search for %s, which was cleared: %d %.500s", name, a.status, a.body)
+			}
 		}
 	}
 }
