@@ -20,7 +20,7 @@ const light = 1 << 20
 // A body of more objects than crowded takes some hundred times the memory of its bytes while it is recorded. Of those,
 // one of a caller and crowdsAtOnce of all are read at a time.
 const (
-	crowded      = 8 << 10
+	crowded      = 16 << 10
 	crowdsAtOnce = 2
 )
 
