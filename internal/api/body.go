@@ -66,8 +66,8 @@ func (x *exchange) readBody(r *http.Request, limit int64) ([]byte, error) {
 	}
 	buf := make([]byte, 0, min(max(r.ContentLength, 0), 64<<10)+512)
 	for {
-		if len(buf) > light && len(x.drops) == 0 {
-			if err := x.hold(r, x.visitor.bodies); err != nil {
+		if len(buf) > light && x.drop == nil {
+			if x.drop, err = x.visitor.bodies.take(r, patience); err != nil { // whatever time the client took
 				return nil, err
 			}
 			body.hurry()
@@ -87,19 +87,10 @@ func (x *exchange) readBody(r *http.Request, limit int64) ([]byte, error) {
 	}
 }
 
-// crowd takes a place for a body of very many objects.
-func (x *exchange) crowd(r *http.Request, body []byte) error {
-	if len(body) <= crowded || bytes.Count(body, []byte("{")) <= crowded {
-		return nil
-	}
-	return x.hold(r, x.visitor.crowds)
-}
-
-// hold takes a place until the request is over.
-func (x *exchange) hold(r *http.Request, places lot) error {
-	give, err := places.take(r, patience) // whatever time the client took
-	if err == nil {
-		x.drops = append(x.drops, give)
+// crowd takes a place for a body of very many objects, until the answer to it is there.
+func (x *exchange) crowd(r *http.Request, body []byte) (err error) {
+	if len(body) > crowded && bytes.Count(body, []byte("{")) > crowded {
+		x.uncrowd, err = x.visitor.crowds.take(r, patience) // whatever time the client took
 	}
 	return err
 }

@@ -24,14 +24,15 @@ type exchange struct {
 	start   time.Time
 	visitor *visitor // nil where nobody need say who they are
 	placed  bool     // the visitor's place is taken
-	drops   []func() // give the places of a large body back
+	drop    func()   // gives the place of a large body back; nil when there is none
+	uncrowd func()   // likewise that of a body of very many objects
 	caller  identity.Caller
 	route   *route    // nil until one was found
 	status  int       // 0 until the header is written
 	unread  bool      // the request has a body of which the end was not met
 	stalled bool      // the body has had its time
 	gone    bool      // the client stopped waiting
-	until   time.Time // when a large response must have been read; zero without one
+	until   time.Time // when a response that is large, or keeps a place, must have been read; zero for others
 	cork    Cork      // nil where the connection has none
 }
 
@@ -74,7 +75,10 @@ func (x *exchange) send(status int, contentType []string, body []byte) error {
 	h := x.Header()
 	h["Content-Type"] = contentType
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	if len(body) > light {
+	if x.uncrowd != nil {
+		x.uncrowd() // what takes the memory is done, however long this is read
+	}
+	if x.drop != nil || len(body) > light {
 		x.until = time.Now().Add(writeStall + timeAtPace(int64(len(body))))
 	}
 	x.WriteHeader(status)

@@ -233,8 +233,10 @@ func (x *exchange) wait(fn func() error) error {
 
 // leave gives the places back. A second call does nothing.
 func (x *exchange) leave() {
-	for _, drop := range x.drops {
-		drop()
+	for _, give := range []func(){x.drop, x.uncrowd} {
+		if give != nil {
+			give()
+		}
 	}
 	if x.placed {
 		x.placed = false

@@ -7,7 +7,8 @@ import (
 )
 
 // What is large and in memory for as long as its client likes is bounded for each caller, and for all callers: of one
-// caller so many bodies until they are answered, so many replays until they are read, and of all callers eight times as many.
+// caller so many bodies until they are answered, so many replays until they are read, and of all callers eight times as many
+// besides the first of each.
 const (
 	bodiesAtOnce  = 16
 	replaysAtOnce = 8
@@ -18,14 +19,14 @@ const (
 const light = 1 << 20
 
 // A body of more objects than crowded takes some hundred times the memory of its bytes while it is recorded. Of those,
-// one of a caller and crowdsAtOnce of all are read at a time.
+// one of a caller and crowdsAtOnce of all are worked on at a time. A brace in a text passes for an object.
 const (
 	crowded      = 16 << 10
 	crowdsAtOnce = 2
 )
 
 // A lot is a caller's places for what is large. Each but the first is one of all callers' places, too: nobody
-// can take that one from a caller.
+// can take that one from a caller. It is nil where all are shared.
 type lot struct {
 	own, first, all chan struct{}
 }

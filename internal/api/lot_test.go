@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"net"
@@ -23,6 +24,22 @@ func (d *daemon) alone(caller, method, path, body string) reply {
 	w := httptest.NewRecorder()
 	d.handler.ServeHTTP(w, r)
 	return reply{w.Code, w.Header(), w.Body.String()}
+}
+
+// occupy takes all of some places, and returns what gives them back.
+func occupy(places ...chan struct{}) (leave func()) {
+	for _, p := range places {
+		for range cap(p) {
+			p <- struct{}{}
+		}
+	}
+	return func() {
+		for _, p := range places {
+			for range cap(p) {
+				<-p
+			}
+		}
+	}
 }
 
 func TestWhatIsLargeIsBoundedForACallerAndForAll(t *testing.T) {
@@ -52,13 +69,12 @@ func TestWhatIsLargeIsBoundedForACallerAndForAll(t *testing.T) {
 	for _, tt := range ways {
 		synctest.Test(t, func(t *testing.T) {
 			d := newHandler(t, projection.Options{})
-			s := d.handler.(*server)
 			for _, who := range []string{"ann", "bob"} {
 				for name, size := range map[string]int{"large": large, "small": small} {
 					want(t, d.alone(who, "POST", "/v1/conversations/"+name+"/turns", bodyOf(size)), 201, "")
 				}
 			}
-			lot := tt.lot(s.visit(d.caller("ann")))
+			lot := tt.lot(d.handler.(*server).visit(d.caller("ann")))
 			for _, taken := range []struct {
 				name     string
 				places   []chan struct{}
@@ -68,11 +84,7 @@ func TestWhatIsLargeIsBoundedForACallerAndForAll(t *testing.T) {
 				{"all callers'", []chan struct{}{lot.all}, tt.status, tt.status}, // the first is everybody's own
 				{"all callers' and the caller's first", []chan struct{}{lot.all, lot.first}, 429, tt.status},
 			} {
-				for _, places := range taken.places {
-					for range cap(places) {
-						places <- struct{}{}
-					}
-				}
+				leave := occupy(taken.places...)
 				if got := tt.ask(d, "ann", large); got.status != taken.ann || got.status == 429 && got.header.Get("Retry-After") != "1" {
 					t.Errorf("%s, with %s places taken: %d %.200s", tt.name, taken.name, got.status, got.body)
 				}
@@ -82,11 +94,7 @@ func TestWhatIsLargeIsBoundedForACallerAndForAll(t *testing.T) {
 				if got := tt.ask(d, "bob", large); got.status != taken.bob {
 					t.Errorf("%s of another, with %s places taken: %d %.200s", tt.name, taken.name, got.status, got.body)
 				}
-				for _, places := range taken.places {
-					for range cap(places) {
-						<-places
-					}
-				}
+				leave()
 				if got := tt.ask(d, "ann", large); got.status != tt.status || len(lot.own)+len(lot.first)+len(lot.all) > 0 {
 					t.Errorf("%s, with no places taken: %d %.200s, and keeps %d, %d and %d", tt.name, got.status, got.body, len(lot.own), len(lot.first), len(lot.all))
 				}
@@ -95,16 +103,19 @@ func TestWhatIsLargeIsBoundedForACallerAndForAll(t *testing.T) {
 	}
 }
 
+// crowdOf is an append of so many messages.
+func crowdOf(n, chars int) string {
+	one := `{"role":"user","content":"` + strings.Repeat("x", chars) + `"},`
+	return `{"messages":[` + strings.TrimSuffix(strings.Repeat(one, n), ",") + "]}"
+}
+
 // A body of very many objects waits for a place of its own kind, however few bytes it has.
 func TestBodiesOfVeryManyObjectsAreBounded(t *testing.T) {
-	many := func(n int) string {
-		return `{"messages":[` + strings.TrimSuffix(strings.Repeat(`{"role":"user","content":"x"},`, n), ",") + "]}"
-	}
 	for _, tt := range []struct {
 		name, path, body string
 		status           int
 	}{
-		{"an append", turns, many(crowded), 201},
+		{"an append", turns, crowdOf(crowded, 1), 201},
 		{"a replay with tools", "/v1/conversations/x/replay", `{"tools":[` + strings.TrimSuffix(strings.Repeat("{},", crowded), ",") + "]}", 400},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -118,23 +129,35 @@ func TestBodiesOfVeryManyObjectsAreBounded(t *testing.T) {
 			}{
 				{"the caller's", lot.own, tt.status}, {"all callers'", lot.all, 429},
 			} {
-				for range cap(taken.places) {
-					taken.places <- struct{}{}
-				}
+				leave := occupy(taken.places)
 				if got := d.alone("ann", "POST", tt.path, tt.body); got.status != 429 || got.header.Get("Retry-After") != "1" {
 					t.Errorf("%s, with %s places taken: %d %.200s", tt.name, taken.name, got.status, got.body)
 				}
-				want(t, d.alone("ann", "POST", turns, many(crowded-1)), 201, "")
+				want(t, d.alone("ann", "POST", turns, crowdOf(crowded-1, 1)), 201, "")
 				if got := d.alone("bob", "POST", tt.path, tt.body); got.status != taken.bob {
 					t.Errorf("%s of another, with %s places taken: %d %.200s", tt.name, taken.name, got.status, got.body)
 				}
-				for range cap(taken.places) {
-					<-taken.places
-				}
+				leave()
 				if got := d.alone("ann", "POST", tt.path, tt.body); got.status != tt.status || len(lot.own)+len(lot.all) > 0 {
 					t.Errorf("%s, with no places taken: %d %.200s, and keeps %d and %d", tt.name, got.status, got.body, len(lot.own), len(lot.all))
 				}
 			}
 		})
 	}
+}
+
+// Who has the answer to such a body, and reads it slowly, keeps others from no place.
+func TestABodyOfVeryManyObjectsHasItsPlaceUntilItIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newHandler(t, projection.Options{})
+		conn := dial(t, d.handler)
+		d.tell(conn, crowdOf(crowded, 1))
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		must(t, err)
+		synctest.Wait() // the rest of the answer is ready to be read
+		lot := d.handler.(*server).visit(d.caller("ann")).crowds
+		if res.StatusCode != 201 || res.ContentLength < sendStep || len(lot.own)+len(lot.all) > 0 {
+			t.Errorf("the answer is %d, of %d bytes, and keeps %d and %d", res.StatusCode, res.ContentLength, len(lot.own), len(lot.all))
+		}
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -132,13 +133,11 @@ func TestALargeBodyKeepsThePace(t *testing.T) {
 			var sender sync.WaitGroup
 			sender.Go(func() {
 				_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost:4478\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n%s\r\n\r\n", turns, d.tokens["ann"], length)
-				for rest := body; rest != ""; {
-					piece := rest[:min(tt.second, len(rest))]
-					rest = rest[len(piece):]
+				for piece := range slices.Chunk([]byte(body), tt.second) {
 					if !tt.length {
-						piece = fmt.Sprintf("%x\r\n%s\r\n", len(piece), piece)
+						piece = fmt.Appendf(nil, "%x\r\n%s\r\n", len(piece), piece)
 					}
-					if _, err := io.WriteString(conn, piece); err != nil {
+					if _, err := conn.Write(piece); err != nil {
 						return // the daemon has closed the connection
 					}
 					time.Sleep(time.Second)
@@ -172,21 +171,27 @@ func TestALargeBodyKeepsThePace(t *testing.T) {
 	}
 }
 
-// A large answer must be read at the same pace.
+// A large answer must be read at the same pace, and so must one to a large body.
 func TestALargeAnswerIsReadInTime(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
+		body  string        // of an append; a replay has none
 		pause time.Duration // before each next half of a step
 		whole bool
 	}{
-		{"steadily", sendStep / 2 * time.Second / pace, true}, {"slowly", writeStall / 4, false},
+		{"steadily", "", sendStep / 2 * time.Second / pace, true}, {"slowly", "", writeStall / 4, false},
+		{"slowly, to a large body", crowdOf(8<<10, 150), writeStall / 4, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newHandler(t, projection.Options{})
 			d.fill("x", 4*light)
 			conn := dial(t, d.handler)
 			began := time.Now()
-			d.ask(conn, "GET", "/v1/conversations/x/replay")
+			if tt.body == "" {
+				d.ask(conn, "GET", "/v1/conversations/x/replay")
+			} else {
+				d.tell(conn, tt.body)
+			}
 			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			must(t, err)
 			size, piece := 0, make([]byte, sendStep/2)
@@ -194,12 +199,14 @@ func TestALargeAnswerIsReadInTime(t *testing.T) {
 				time.Sleep(tt.pause)
 				n, err = io.ReadFull(res.Body, piece)
 			}
-			if whole := size > 4*light; whole != tt.whole {
-				t.Errorf("%s: %d bytes after %s", tt.name, size, time.Since(began))
+			if whole := int64(size) == res.ContentLength; whole != tt.whole {
+				t.Errorf("%s: %d bytes of %d after %s", tt.name, size, res.ContentLength, time.Since(began))
 			}
+			took, most := time.Since(began), writeStall+timeAtPace(res.ContentLength)+tt.pause
+			synctest.Wait() // who has all of an answer has it before its handler returns
 			v := d.handler.(*server).visit(d.caller("ann"))
-			if most := writeStall + timeAtPace(5*light) + tt.pause; time.Since(began) > most || len(v.replays.own) > 0 {
-				t.Errorf("%s: the answer is held for %s, want at most %s", tt.name, time.Since(began), most)
+			if took > most || len(v.replays.own)+len(v.bodies.own) > 0 {
+				t.Errorf("%s: the answer is held for %s, want at most %s", tt.name, took, most)
 			}
 		})
 	}
@@ -308,6 +315,14 @@ func (d *daemon) fill(name string, chars int) {
 func (d *daemon) ask(conn net.Conn, method, path string) {
 	d.t.Helper()
 	_, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: localhost:4478\r\nAuthorization: Bearer %s\r\n\r\n", method, path, d.tokens["ann"])
+	must(d.t, err)
+}
+
+// tell sends an append.
+func (d *daemon) tell(conn net.Conn, body string) {
+	d.t.Helper()
+	_, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost:4478\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		turns, d.tokens["ann"], len(body), body)
 	must(d.t, err)
 }
 
