@@ -32,8 +32,8 @@ type pending struct {
 // errRetry tells that the transcript was cleared or replaced while an append waited.
 var errRetry = errors.New("the transcript is gone, another may begin")
 
-// change does something with the transcript, which stays open meanwhile: again, if it was cleared or replaced before fn had it.
-func (l *log) change(ctx context.Context, fn func(*transcript) error) error {
+// use does something with the transcript, which stays open meanwhile: again, if it was cleared or replaced before fn had it.
+func (l *log) use(ctx context.Context, fn func(*transcript) error) error {
 	once := func() error {
 		t, err := l.store.acquire(ctx, l.key)
 		if err != nil {

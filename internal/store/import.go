@@ -38,7 +38,7 @@ func (l *log) Import(ctx context.Context, imp history.Import) (history.Receipt, 
 		return history.Receipt{}, err
 	}
 	var receipt history.Receipt
-	err := l.change(ctx, func(t *transcript) (err error) {
+	err := l.use(ctx, func(t *transcript) (err error) {
 		if receipt, err = t.lockedImport(ctx, in); err == errRetry && in.begun {
 			err = fmt.Errorf("%w: the record went away while an import was built", history.ErrUnavailable)
 		}
@@ -49,7 +49,7 @@ func (l *log) Import(ctx context.Context, imp history.Import) (history.Receipt, 
 
 // mayImport refuses an import before its messages are taken that could do nothing.
 func (l *log) mayImport(ctx context.Context, imp history.Import) error {
-	return l.change(ctx, func(t *transcript) error { return t.mayImport(ctx, imp) })
+	return l.use(ctx, func(t *transcript) error { return t.mayImport(ctx, imp) })
 }
 
 func (t *transcript) mayImport(ctx context.Context, imp history.Import) error {

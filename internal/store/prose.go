@@ -33,7 +33,7 @@ func (p *prose) value() *history.Prose {
 
 // Summarise implements history.Log.
 func (l *log) Summarise(ctx context.Context, epoch string, p history.Prose) error {
-	return l.change(ctx, func(t *transcript) error { return t.lockedSummarise(ctx, epoch, &p) })
+	return l.use(ctx, func(t *transcript) error { return t.lockedSummarise(ctx, epoch, &p) })
 }
 
 func (t *transcript) lockedSummarise(ctx context.Context, epoch string, p *history.Prose) error {

@@ -78,7 +78,7 @@ func (w rewound) standing(seq int64) int64 {
 
 // Rewind implements history.Log.
 func (l *log) Rewind(ctx context.Context, r history.Rewind) (receipt history.Receipt, err error) {
-	err = l.change(ctx, func(t *transcript) (err error) {
+	err = l.use(ctx, func(t *transcript) (err error) {
 		receipt, err = t.lockedRewind(ctx, r)
 		return err
 	})

@@ -234,6 +234,7 @@ func TestAPanicKeepsNoTranscriptInUse(t *testing.T) {
 			}()
 			fn()
 		}()
+		s.reading.Wait() // what loads a conversation lets go of it a moment later
 		s.mu.Lock()
 		for key, e := range s.open {
 			if e.t.refs != 0 {
