@@ -192,7 +192,7 @@ func (s *standing) drive(ctx context.Context, work string, clients, conversation
 	return sample{rate: float64(len(all)) / elapsed.Seconds(), latency: all}, errors.Join(errs...)
 }
 
-// table has a line for each figure. What is put off is told where anything is.
+// table has a line for each figure, and below it who had not done what it put off.
 func table(w io.Writer, of, ratio string, figures []*figure) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(t, "%s\tper second\t%s\tp50\tp99\tprocessor\tlater\t\n", of, ratio)

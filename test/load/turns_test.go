@@ -129,6 +129,13 @@ func TestTheRuntimeOfTheDaemonIsTakenBack(t *testing.T) {
 	}
 }
 
+// defaultProcs is what the runtime takes by itself, which is less than the cores have where a container may use fewer.
+func defaultProcs() int {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	runtime.SetDefaultGOMAXPROCS()
+	return runtime.GOMAXPROCS(0)
+}
+
 func TestTheBareServerHasTheRuntimeOfTheDaemon(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "")
 	dir := t.TempDir()
@@ -137,7 +144,7 @@ func TestTheBareServerHasTheRuntimeOfTheDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.close()
-	want := fmt.Sprintln("GOMAXPROCS", max(8, runtime.NumCPU()))
+	want := fmt.Sprintln("GOMAXPROCS", max(8, defaultProcs()))
 	if said, err := os.ReadFile(filepath.Join(dir, "log")); err != nil || string(said) != want {
 		t.Errorf("it says %q, %v, want %q", said, err, want)
 	}
