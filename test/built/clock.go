@@ -40,7 +40,8 @@ func NewClock(name string) (*Clock, error) {
 // Env is what a daemon finds it by.
 func (c *Clock) Env() string { return clockVariable + "=" + c.file.Name() }
 
-// Set moves it by so much from the time of the machine, in whole seconds, for all that run by it.
+// Set moves it by so much from the time of the machine, in whole seconds, for all that run by it. It is one aligned word,
+// so that they find what was or what is, and nothing between.
 func (c *Clock) Set(by time.Duration) {
 	binary.NativeEndian.PutUint64(c.mem, uint64(int64(by/time.Second)))
 }

@@ -17,8 +17,10 @@ import (
 // jumps are where a clock may be set, from the right time on.
 var jumps = []time.Duration{
 	time.Second, -time.Second, time.Hour, -time.Hour, 25 * time.Hour, -25 * time.Hour,
-	400 * 24 * time.Hour, -400 * 24 * time.Hour, 40 * 365 * 24 * time.Hour, -50 * 365 * 24 * time.Hour, 0,
+	400 * 24 * time.Hour, -400 * 24 * time.Hour, farthest, -50 * 365 * 24 * time.Hour, 0,
 }
+
+const farthest = 40 * 365 * 24 * time.Hour
 
 // onClock has a server run by a clock that can be moved.
 func onClock(t *testing.T, s *server) *built.Clock {
@@ -116,12 +118,12 @@ func (d *driver) distinct() {
 
 // aged wants the daemon to have lived by the clock that was moved: else nothing has been shown.
 func (d *driver) aged(clock *built.Clock) error {
-	clock.Set(jumps[8])
+	clock.Set(farthest)
 	a := d.s.try("POST", "/v1/conversations/aged/turns", []byte(`{"messages":[{"role":"user","content":"x"}]}`))
 	if a.status != http.StatusCreated {
 		return fmt.Errorf("append: %d %.300s", a.status, a.body)
 	}
-	year := fmt.Sprint(time.Now().UTC().Add(jumps[8]).Year(), "-")
+	year := fmt.Sprint(time.Now().UTC().Add(farthest).Year(), "-")
 	if a = d.s.try("GET", "/v1/conversations/aged/messages", nil); !strings.Contains(string(a.body), `"`+year) {
 		return fmt.Errorf("no message is of %s: %.300s", year, a.body)
 	}
@@ -223,7 +225,7 @@ func TestTokensExpireByTheClock(t *testing.T) {
 	for _, tt := range []struct {
 		at     time.Duration
 		status int
-	}{{0, 200}, {59 * time.Minute, 200}, {61 * time.Minute, 401}, {-time.Hour, 200}, {40 * 365 * 24 * time.Hour, 401}} {
+	}{{0, 200}, {59 * time.Minute, 200}, {61 * time.Minute, 401}, {-time.Hour, 200}, {farthest, 401}} {
 		clock.Set(tt.at)
 		if a := s.try("GET", "/v1/whoami", nil); a.status != tt.status {
 			t.Errorf("after %v: %d %.200s, want %d", tt.at, a.status, a.body, tt.status)

@@ -29,7 +29,7 @@ type driver struct {
 	dark   atomic.Bool     // the power is going: an answer that comes now would never have arrived
 
 	mu      sync.Mutex
-	copies  []*conversation // made by forks
+	copies  []*conversation // made by forks, and of archives
 	keyed   map[string]bool // names of batches with a key
 	cleared map[string]bool // names of batches that an answered clear or import took away
 	notes   map[string]note // by the names of their batches

@@ -87,7 +87,7 @@ func newConversation(name string) *conversation {
 	return &conversation{name: name, may: []*content{newContent()}}
 }
 
-// path is where the conversation is written to; it is read by its name.
+// path is where the conversation is written to; verify reads it by its name.
 func (c *conversation) path() string {
 	if c.name == "default" {
 		return "/v1/history"
