@@ -63,7 +63,7 @@ fault: ## break what the built daemon stands on, everywhere, and kill it CYCLES 
 attack: ## do to the built daemon what its enemies would: INPROCESS and OVERWIRE hostile requests (1000000, 100000), and all the rest
 	go test -count=1 -v -timeout=300m ./test/attack -attack.long -attack.inprocess=$(INPROCESS) -attack.wire=$(OVERWIRE)
 
-fuzz: ## fuzz each target of PKGS (all) for FUZZTIME (10s)
+fuzz: ## fuzz each target of PKGS (all) for FUZZTIME (10s); KEEP=40 keeps as many of the inputs that reached something new
 	@bash scripts/fuzz.sh $(FUZZTIME) $(PKGS)
 
 bench: ## run the benchmarks into .cache/bench.txt and compare with the run before
