@@ -35,7 +35,8 @@ type checker struct {
 	report   func(Finding)
 	progress func(done, total int64)
 	sum      CheckSummary
-	total    int64
+
+	done, total int64 // of progress
 }
 
 // Check reads a whole data directory and reports what is not sound. It changes
@@ -66,49 +67,111 @@ func (c *checker) run() error {
 	if err != nil {
 		return fmt.Errorf("list the data directory: %w", err)
 	}
+	var callers []directory
 	for _, e := range top {
+		switch e.Name {
+		case transcriptsName:
+			callers = c.callers(c.list(c.directory(e.Name, e)))
+			continue
+		case trashName, stagingName:
+			c.list(c.directory(e.Name, e))
+			continue
+		}
 		c.checkMode(e.Name, e)
 		switch e.Name {
 		case formatName:
 			c.checkFormat()
-		case transcriptsName, trashName, stagingName:
-			c.list(e.Name)
 		case lockName, "index", "lost+found":
 		default:
 			if e.Dir {
-				c.report(Finding{e.Name, "unknown", "no part of a data directory: it is not checked, and no clear reaches what lies in it"})
+				c.report(Finding{e.Name, "unknown", nobodys})
 			}
 		}
 	}
-	var callers []string
-	for _, kind := range []identity.Kind{identity.Operator, identity.Mesh} {
-		dir := transcriptsName + "/" + string(kind)
-		for _, e := range c.list(dir) {
-			callers = append(callers, dir+"/"+e.Name)
-		}
+	for _, p := range callers {
+		there, _ := c.fsys.List(p.dir) // what can't be listed is told when it is looked at
+		c.total += int64(len(there))
 	}
-	for _, dir := range callers {
-		c.total += int64(len(c.list(dir)))
-	}
-	for _, dir := range callers {
-		c.sum.Callers++
-		for _, e := range c.list(dir) {
-			if err := c.ctx.Err(); err != nil {
-				return err
-			}
-			c.sum.Conversations++
-			if strings.HasPrefix(e.Name, stagingPrefix) {
-				continue // an import under way, or left for the next start to remove
-			}
-			c.checkConversation(dir + "/" + e.Name)
-			c.progress(c.sum.Conversations, c.total)
+	for _, p := range callers {
+		if err := c.caller(p); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// list reads a directory, and reports what keeps it from being read.
-func (c *checker) list(dir string) []durable.Entry {
+const nobodys = "no part of a data directory: it is not checked, and no clear reaches what lies in it"
+
+// callers are the directories of callers. What else lies in transcripts is reported.
+func (c *checker) callers(kinds []durable.Entry) (dirs []directory) {
+	for _, e := range kinds {
+		name := transcriptsName + "/" + e.Name
+		switch {
+		case ofKind(e.Name):
+			for _, d := range c.list(c.directory(name, e)) {
+				dirs = append(dirs, c.directory(name+"/"+d.Name, d))
+			}
+		case passes(e):
+			c.report(Finding{name, "unknown", nobodys})
+		default:
+			c.report(Finding{name, "unknown", "no part of a data directory, and no daemon starts while it is here: move it away"})
+		}
+	}
+	return dirs
+}
+
+// passes tells whether a store opens with this in transcripts.
+func passes(e durable.Entry) bool { return e.Dir && e.Mode.Perm()&0o077 == 0 }
+
+// ofKind tells whether this in transcripts holds callers.
+func ofKind(name string) bool {
+	return name == string(identity.Operator) || name == string(identity.Mesh)
+}
+
+// caller checks the conversations of a caller, who counts when there are any, as in a Survey.
+func (c *checker) caller(p directory) error {
+	before := c.sum.Conversations
+	for _, e := range c.list(p) {
+		if err := c.ctx.Err(); err != nil {
+			return err
+		}
+		c.done++
+		if strings.HasPrefix(e.Name, stagingPrefix) {
+			continue // an import under way, or left for the next start to remove
+		}
+		if d := c.directory(p.dir+"/"+e.Name, e); e.Dir {
+			c.checkConversation(d)
+		}
+		c.progress(c.done, max(c.done, c.total))
+	}
+	if c.sum.Conversations > before {
+		c.sum.Callers++
+	}
+	return nil
+}
+
+// A directory is a place for one. Where something was told of it, listing it tells nothing more: one fault, one finding.
+type directory struct {
+	dir  string
+	told bool
+}
+
+// directory reports what lies where a directory belongs and is none, or lets others in.
+func (c *checker) directory(dir string, e durable.Entry) directory {
+	if e.Mode.IsRegular() {
+		c.report(Finding{dir, "unsafe", "a file where a directory belongs: move it away"})
+		return directory{dir, true}
+	}
+	return directory{dir, !c.checkMode(dir, e)}
+}
+
+// list reads a directory, and reports what keeps it from being read. One that lets others in is looked through, too.
+func (c *checker) list(p directory) []durable.Entry {
+	if p.told {
+		entries, _ := c.fsys.List(p.dir)
+		return entries
+	}
+	dir := p.dir
 	entries, err := c.fsys.ReadDir(dir)
 	switch {
 	case err == nil, errors.Is(err, fs.ErrNotExist):
@@ -120,14 +183,17 @@ func (c *checker) list(dir string) []durable.Entry {
 	return entries
 }
 
-// checkMode reports what would let others in.
-func (c *checker) checkMode(name string, e durable.Entry) {
+// checkMode reports what would let others in, and tells whether nothing does.
+func (c *checker) checkMode(name string, e durable.Entry) bool {
 	switch {
 	case e.Mode&fs.ModeSymlink != 0, !e.Dir && !e.Mode.IsRegular():
 		c.report(Finding{name, "unsafe", "neither a file nor a directory"})
 	case e.Mode.Perm()&0o077 != 0:
 		c.report(Finding{name, "unsafe", fmt.Sprintf("mode %o lets others in: chmod go= it", e.Mode.Perm())})
+	default:
+		return true
 	}
+	return false
 }
 
 func (c *checker) checkFormat() {
@@ -149,14 +215,14 @@ const mostLooks = 10
 
 // checkConversation reports what is wrong with a conversation, once it is sure: a daemon that replaces or clears it
 // meanwhile shows some of what was there, and some of what is.
-func (c *checker) checkConversation(dir string) {
+func (c *checker) checkConversation(p directory) {
 	report, before := c.report, c.sum
 	defer func() { c.report = report }()
 	var found, again []Finding
 	c.report = func(f Finding) { again = append(again, f) }
 	for look := 0; look < mostLooks; look++ {
 		again, c.sum = nil, before
-		if c.lookAt(dir); len(again) == 0 || look > 0 && slices.Equal(found, again) {
+		if c.lookAt(p); len(again) == 0 || look > 0 && slices.Equal(found, again) {
 			break
 		}
 		found = again
@@ -166,13 +232,16 @@ func (c *checker) checkConversation(dir string) {
 	}
 }
 
-func (c *checker) lookAt(dir string) {
+func (c *checker) lookAt(p directory) {
+	dir := p.dir
 	g := &segments{fsys: c.fsys, dir: dir}
 	defer g.end()
-	sizes := map[int]int64{}
-	for _, e := range c.list(dir) {
-		c.checkMode(dir+"/"+e.Name, e)
+	sizes, size, told := map[int]int64{}, int64(0), map[string]bool{}
+	for _, e := range c.list(p) {
+		size += e.Size
+		closed := c.checkMode(dir+"/"+e.Name, e)
 		if e.Dir && (e.Name == attachmentsName || e.Name == typesName) {
+			told[e.Name] = !closed
 			continue
 		}
 		if e.Dir {
@@ -187,7 +256,11 @@ func (c *checker) lookAt(dir string) {
 		}
 	}
 	// After the sizes were taken: an attachment is there before the line that names it.
-	k := &chain{checker: c, dir: dir, files: g, attachments: c.checkAttachments(dir)}
+	k := &chain{checker: c, dir: dir, files: g, attachments: c.checkAttachments(dir, told)}
+	// As a Survey counts them.
+	if !strings.Contains(dir, "/.") && (len(g.numbers) > 0 || size > 0 || len(k.attachments) > 0) {
+		c.sum.Conversations++
+	}
 	for i, n := range g.numbers {
 		if err := k.segment(n, sizes[n], i == len(g.numbers)-1); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			c.report(Finding{g.path(n), "damage", "cannot be read"})

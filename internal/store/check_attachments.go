@@ -9,11 +9,11 @@ import (
 )
 
 // checkAttachments looks through the attachments of a conversation, and returns
-// those that are there, by hash.
-func (c *checker) checkAttachments(dir string) map[string]bool {
+// those that are there, by hash. told are the directories of which something was told.
+func (c *checker) checkAttachments(dir string, told map[string]bool) map[string]bool {
 	there := map[string]bool{}
 	for _, name := range []string{attachmentsName, typesName} {
-		for _, e := range c.list(dir + "/" + name) {
+		for _, e := range c.list(directory{dir + "/" + name, told[name]}) {
 			file := dir + "/" + name + "/" + e.Name
 			c.checkMode(file, e)
 			if _, ok := history.AttachmentHash(history.AttachmentScheme + e.Name); !ok || e.Dir {

@@ -43,7 +43,7 @@ func (b *book) examine(s *Store) autopsy {
 	}
 	a.damage = tr.damaged()
 	c := &checker{ctx: context.Background(), fsys: s.fsys, report: func(Finding) { a.findings++ }}
-	c.checkConversation(tr.dir)
+	c.checkConversation(directory{tr.dir, false})
 	a.torn = c.sum.Torn
 	return a
 }

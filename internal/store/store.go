@@ -169,9 +169,14 @@ func (s *Store) prepare() error {
 		return fmt.Errorf("list %s: %w", transcriptsName, err)
 	}
 	for _, e := range kinds {
-		if !e.Dir || e.Mode.Perm()&0o077 != 0 {
-			return fmt.Errorf("%w: %s/%s is not a directory closed to others", durable.ErrUnsafe, transcriptsName, e.Name)
+		if passes(e) {
+			continue
 		}
+		remedy := "move it away"
+		if e.Dir && ofKind(e.Name) {
+			remedy = "chmod go= it"
+		}
+		return fmt.Errorf("%w: %s/%s is not a directory closed to others: %s", durable.ErrUnsafe, transcriptsName, e.Name, remedy)
 	}
 	return nil
 }
