@@ -52,6 +52,9 @@ func (s *server) fork(x *exchange, r *http.Request) error {
 	to := pipeline.Conversation{Scope: from.Scope, Name: b.to}
 	// As with an import, it takes as long as it is large.
 	done, err := s.pipeline.Fork(r.Context(), from, to, max(b.through, 0))
+	if errors.Is(err, history.ErrNotEmpty) {
+		return &problem{code: "conversation_not_empty", field: "to", detail: "a fork begins a new conversation: give it another name"}
+	}
 	if err != nil {
 		return throughSeq(err, "no message has this seq: it is over the conversation's last_seq")
 	}

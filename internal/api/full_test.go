@@ -321,8 +321,13 @@ func TestAForkIsAConversationOfItsOwn(t *testing.T) {
 	want(t, d.get("ann", "/v1/conversations/y/attachments/"+hash), 200, "")
 	want(t, d.post("ann", "/v1/conversations/x/fork", `{"to":"z"}`), 404, "not_found")
 	d.say("ann", "z", "there")
-	want(t, d.post("ann", "/v1/conversations/y/fork", `{"to":"z"}`), 409, "conversation_not_empty")
-	want(t, d.post("ann", "/v1/conversations/y/fork", `{"to":"y"}`), 409, "conversation_not_empty")
+	for _, to := range []string{"z", "y"} {
+		got := d.post("ann", "/v1/conversations/y/fork", `{"to":"`+to+`"}`)
+		want(t, got, 409, "conversation_not_empty")
+		if p := got.problem(t); p.Field != "to" || !strings.Contains(p.Detail, "another name") || strings.Contains(p.Detail, "import") {
+			t.Errorf("a fork onto %s: %s", to, got.body)
+		}
+	}
 	want(t, d.post("ann", "/v1/conversations/y/fork", `{"to":"w","through_seq":3}`), 400, "invalid_parameter")
 	for body, code := range map[string]string{
 		`{}`: "invalid_parameter", `[]`: "invalid_parameter", `{"to":".x"}`: "invalid_conversation", `{"to":1}`: "invalid_conversation",
