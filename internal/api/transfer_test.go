@@ -280,6 +280,20 @@ func TestADocumentWithoutMessagesMakesNoConversation(t *testing.T) {
 	}
 }
 
+func TestAnImportOfTheBodyOfAnAppendNeedsAFormat(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	body := `{"messages":[{"role":"user","content":"x"}]}`
+	got := d.post("ann", importToX, body)
+	want(t, got, 422, "invalid_history")
+	if p := got.problem(t); p.Field != "version" || !strings.Contains(p.Detail, "format=openai") {
+		t.Errorf("without a format: %s", got.body)
+	}
+	if got = d.post("ann", importToX, `{}`); strings.Contains(got.body, "format=") {
+		t.Errorf("of nothing: %s", got.body)
+	}
+	want(t, d.post("ann", importToX+"?format=openai", body), 201, "")
+}
+
 func TestAnImportKeepsWhatTheFileSaysAndNobodysScope(t *testing.T) {
 	d := newDaemon(t, projection.Options{})
 	body := `{"version":1,"type":"historyd.history","conversation":"another","created_at":"2020-01-02T03:04:05.000006Z","messages":[

@@ -199,7 +199,7 @@ func (d *Reader) open() error {
 
 func (d *Reader) wrongKind(v strictjson.Value) {
 	if d.format == Native {
-		d.fault(v, "", "the document must be an object with version, type and messages; a list needs the format of its messages (format=openai, anthropic, responses or gemini)")
+		d.fault(v, "", "the document must be an object with version, type and messages; a list needs the format of its messages ("+providers+")")
 	} else {
 		d.fault(v, "", "the document is a list of messages, or an object with one as %s", d.listNames())
 	}

@@ -13,6 +13,9 @@ import (
 // documentType is the type member of a native document.
 const documentType = "historyd.history"
 
+// providers is how an import says whose messages a document has.
+const providers = "format=openai, anthropic, responses or gemini"
+
 var nativeMembers = []string{
 	"version", "type", "conversation", "created_at", "messages", "summary", "tool_categories", "damaged",
 }
@@ -204,8 +207,12 @@ func (d *Reader) missing() {
 		}
 		return
 	}
+	version := "1"
+	if d.there["messages"] && !d.there["version"] && !d.there["type"] { // as the body of an append
+		version = "1, as in an export; an object with messages alone needs their format (" + providers + ")"
+	}
 	for _, member := range []struct{ name, want string }{
-		{"version", "1"}, {"type", `"historyd.history"`}, {"messages", "a list of messages"},
+		{"version", version}, {"type", `"historyd.history"`}, {"messages", "a list of messages"},
 	} {
 		if !d.there[member.name] {
 			d.fault(at, member.name, "is missing: %s", member.want)
