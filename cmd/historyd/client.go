@@ -99,7 +99,7 @@ func findToken(file, fallback string, optional bool) (token, from string, err er
 		if optional {
 			return "", "", nil
 		}
-		return "", "", fmt.Errorf("no token: give --token-file FILE, set %s (looked for %s, too), or give --socket PATH where your uid stands for a caller",
+		return "", "", fmt.Errorf("no token: give --token-file FILE, set %s, give --data-dir DIR of the daemon (looked for %s), or give --socket PATH where your uid stands for a caller",
 			tokenVariable, fallback)
 	}
 	if err != nil {
