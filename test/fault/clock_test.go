@@ -147,6 +147,14 @@ func TestAClockThatIsSetRemovesNothing(t *testing.T) {
 				t.Fatalf("%s: nobody looks at the clock: %s", what, s.log())
 			}
 		}
+		// What it removes is gone when it is done.
+		before := swept(s)
+		s.do(http.StatusCreated, "POST", "/v1/conversations/new/turns", body(t, false, batch{nameOf(3), 1}))
+		for end := time.Now().Add(patience); swept(s) == before; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: nothing is looked through: %s", what, s.log())
+			}
+		}
 		s.do(http.StatusOK, "GET", "/v1/conversations/old", nil)
 	}
 	seen(t, s, "")
@@ -164,6 +172,13 @@ func TestAClockThatIsSetRemovesNothing(t *testing.T) {
 	if found := s.check(); len(found) > 0 {
 		t.Errorf("check finds %v", found)
 	}
+}
+
+// swept is how often all conversations were looked through.
+func swept(s *server) string {
+	_, count, _ := bytes.Cut(s.try("GET", "/metrics", nil).body, []byte(`historyd_retention_sweeps_total{result="done"} `))
+	count, _, _ = bytes.Cut(count, []byte("\n"))
+	return string(count)
 }
 
 // seen waits until a look at the clock is written down that differs from the one before, and returns it.
