@@ -78,7 +78,7 @@ var table = map[string]row{
 			"internal/pipeline", "internal/strictjson",
 		},
 		modules: []string{
-			prometheus, "github.com/go-chi/chi/v5", "github.com/maypok86/otter/v2", "golang.org/x/time",
+			prometheus, "github.com/go-chi/chi/v5", "github.com/maypok86/otter/v2", "golang.org/x/sync", "golang.org/x/time",
 		},
 	},
 	"cmd/historyd": {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 
 	"historyd/internal/identity"
 	"historyd/internal/pipeline"
@@ -81,10 +82,10 @@ type server struct {
 	scrape   http.Handler
 	log      *slog.Logger
 	router   *chi.Mux
-	bodies   chan struct{} // one for each large body of any caller
-	crowds   chan struct{} // likewise for bodies of very many objects
-	heavy    chan struct{} // likewise for large replays
-	visitors sync.Map      // of identity.Caller to *visitor; no larger than the callers file ever was
+	bodies   chan struct{}       // one for each large body of any caller
+	crowds   *semaphore.Weighted // room for all bodies of many objects
+	heavy    chan struct{}       // likewise for large replays
+	visitors sync.Map            // of identity.Caller to *visitor; no larger than the callers file ever was
 }
 
 // New returns the handler, or an error that names the option at fault.
@@ -118,7 +119,7 @@ func New(o Options) (http.Handler, error) {
 		scrape:   scraper(o.Gatherer),
 		log:      o.Logger,
 		bodies:   make(chan struct{}, sharesAtOnce*bodiesAtOnce),
-		crowds:   make(chan struct{}, crowdsAtOnce),
+		crowds:   semaphore.NewWeighted(crowdsAtOnce * objectsAtOnce),
 		heavy:    make(chan struct{}, sharesAtOnce*replaysAtOnce),
 	}
 	for _, h := range o.AllowedHosts {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"mime"
 	"net/http"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -23,6 +24,11 @@ func (s *server) attachment(x *exchange, r *http.Request) error {
 	if _, ok := history.AttachmentHash(name); !ok {
 		return badParameter("sha256", "must be 64 lower-case hex digits")
 	}
+	give, err := x.visitor.replays.take(r, patience-time.Since(x.start)) // nobody knows yet how large it is
+	if err != nil {
+		return err
+	}
+	defer give()
 	ctx, cancel := context.WithTimeout(r.Context(), deadline)
 	defer cancel()
 	a, err := s.pipeline.Attachment(ctx, c, name)
@@ -39,6 +45,9 @@ func (s *server) attachment(x *exchange, r *http.Request) error {
 	if unmodified(r, version) {
 		x.WriteHeader(http.StatusNotModified)
 		return nil
+	}
+	if len(a.Data) <= light {
+		give()
 	}
 	return x.send(http.StatusOK, []string{mediaType(a.MediaType)}, a.Data)
 }

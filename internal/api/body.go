@@ -87,10 +87,13 @@ func (x *exchange) readBody(r *http.Request, limit int64) ([]byte, error) {
 	}
 }
 
-// crowd takes a place for a body of very many objects, until the answer to it is there.
+// crowd takes room for a body of many objects, until the answer to it is there.
 func (x *exchange) crowd(r *http.Request, body []byte) (err error) {
-	if len(body) > crowded && bytes.Count(body, []byte("{")) > crowded {
-		x.uncrowd, err = x.visitor.crowds.take(r, patience) // whatever time the client took
+	if len(body) <= few {
+		return nil
+	}
+	if n := bytes.Count(body, []byte("{")); n > few {
+		x.uncrowd, err = x.visitor.crowd.take(r, int64(n), patience) // whatever time the client took
 	}
 	return err
 }

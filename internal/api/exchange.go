@@ -25,7 +25,7 @@ type exchange struct {
 	visitor *visitor // nil where nobody need say who they are
 	placed  bool     // the visitor's place is taken
 	drop    func()   // gives the place of a large body back; nil when there is none
-	uncrowd func()   // likewise that of a body of very many objects
+	uncrowd func()   // likewise the room of a body of many objects
 	caller  identity.Caller
 	route   *route    // nil until one was found
 	status  int       // 0 until the header is written
@@ -88,6 +88,10 @@ func (x *exchange) send(status int, contentType []string, body []byte) error {
 	}
 	// What cannot be written has no reader any more.
 	_ = x.flow(body)
+	if !x.until.IsZero() { // it is read but for what is on its way: a deadline that was left would end an idle connection
+		x.until = time.Time{}
+		x.boundWrites()
+	}
 	return nil
 }
 

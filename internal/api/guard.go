@@ -168,7 +168,7 @@ type visitor struct {
 	imports chan struct{} // likewise for imports, whose bodies are large
 	exports chan struct{} // likewise for exports, which nobody may be reading
 	bodies  lot           // likewise for large bodies
-	crowds  lot           // likewise for bodies of very many objects
+	crowd   crowd         // room for bodies of many objects
 	replays lot           // likewise for large replays
 }
 
@@ -188,7 +188,7 @@ func (s *server) visit(c identity.Caller) *visitor {
 		imports: make(chan struct{}, importsAtOnce),
 		exports: make(chan struct{}, exportsAtOnce),
 		bodies:  newLot(bodiesAtOnce, s.bodies),
-		crowds:  lot{own: make(chan struct{}, 1), all: s.crowds},
+		crowd:   newCrowd(s.crowds),
 		replays: newLot(replaysAtOnce, s.heavy),
 	}
 	if perSecond := s.limits.PerCallerRate; perSecond > 0 {

@@ -1,9 +1,13 @@
 package api
 
 import (
+	"cmp"
+	"context"
 	"net/http"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // What is large and in memory for as long as its client likes is bounded for each caller, and for all callers: of one
@@ -18,15 +22,50 @@ const (
 // light is what a body may take, a record or a replay of it, for which nobody waits for a place.
 const light = 1 << 20
 
-// A body of more objects than crowded takes some hundred times the memory of its bytes while it is recorded. Of those,
-// one of a caller and crowdsAtOnce of all are worked on at a time. A brace in a text passes for an object.
+// Many small objects take up to a hundred times the memory of their bytes while a body is worked on. Bodies of more than
+// few share objectsAtOnce of their caller, and those of more than many also what all callers have: the same for each of
+// crowdsAtOnce. A body of more than all of a caller's is worked on alone. A brace in a text passes for an object.
 const (
-	crowded      = 16 << 10
-	crowdsAtOnce = 2
+	few           = 256
+	many          = 4 << 10
+	objectsAtOnce = 32 << 10
+	crowdsAtOnce  = 4
 )
 
+// A crowd is what a caller may have of objects.
+type crowd struct {
+	own, all *semaphore.Weighted
+}
+
+func newCrowd(all *semaphore.Weighted) crowd {
+	return crowd{semaphore.NewWeighted(objectsAtOnce), all}
+}
+
+// take waits for room for n objects. It returns what gives it back; a second call of that does nothing.
+func (c crowd) take(r *http.Request, n int64, wait time.Duration) (give func(), err error) {
+	ctx, cancel := context.WithTimeout(r.Context(), wait)
+	defer cancel()
+	n = min(n, objectsAtOnce)
+	if err := c.own.Acquire(ctx, n); err != nil {
+		return nil, cmp.Or(r.Context().Err(), rateLimited(time.Second))
+	}
+	shared := n > many
+	if shared {
+		if err := c.all.Acquire(ctx, n); err != nil {
+			c.own.Release(n)
+			return nil, cmp.Or(r.Context().Err(), rateLimited(time.Second))
+		}
+	}
+	return sync.OnceFunc(func() {
+		if shared {
+			c.all.Release(n)
+		}
+		c.own.Release(n)
+	}), nil
+}
+
 // A lot is a caller's places for what is large. Each but the first is one of all callers' places, too: nobody
-// can take that one from a caller. It is nil where all are shared.
+// can take that one from a caller.
 type lot struct {
 	own, first, all chan struct{}
 }

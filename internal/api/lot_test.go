@@ -3,6 +3,7 @@ package api
 import (
 	"bufio"
 	"context"
+	"encoding/base64"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"historyd/internal/history"
 	"historyd/internal/projection"
 )
 
@@ -59,6 +61,15 @@ func TestWhatIsLargeIsBoundedForACallerAndForAll(t *testing.T) {
 			asked++
 			return d.alone(caller, "GET", fmt.Sprintf("/v1/conversations/%s/replay?max_tokens=%d", name, 1_000_000+asked), "")
 		}},
+		{"replays that were answered before", 200, func(v *visitor) lot { return v.replays }, func(d *daemon, caller string, size int) reply {
+			return d.alone(caller, "GET", "/v1/conversations/"+map[int]string{large: "large", small: "small"}[size]+"/replay", "")
+		}},
+		{"attachments", 200, func(v *visitor) lot { return v.replays }, func(d *daemon, caller string, size int) reply {
+			if size == small { // nobody knows before it is read
+				return reply{status: 200}
+			}
+			return d.alone(caller, "GET", "/v1/conversations/small/attachments/"+strings.TrimPrefix(history.AttachmentName([]byte("a picture")), "sha256:"), "")
+		}},
 		{"replays with what is known", 200, func(v *visitor) lot { return v.replays }, func(d *daemon, caller string, size int) reply {
 			if size == small { // may be large for what is recalled
 				return reply{status: 200}
@@ -73,6 +84,10 @@ func TestWhatIsLargeIsBoundedForACallerAndForAll(t *testing.T) {
 				for name, size := range map[string]int{"large": large, "small": small} {
 					want(t, d.alone(who, "POST", "/v1/conversations/"+name+"/turns", bodyOf(size)), 201, "")
 				}
+			}
+			for _, who := range []string{"ann", "bob"} {
+				want(t, d.alone(who, "POST", "/v1/conversations/small/turns", `{"messages":[{"role":"user","content":[{"type":"image","media_type":"image/png","data":"`+base64.StdEncoding.EncodeToString([]byte("a picture"))+`"}]}]}`), 201, "")
+				tt.ask(d, who, large)
 			}
 			lot := tt.lot(d.handler.(*server).visit(d.caller("ann")))
 			for _, taken := range []struct {
@@ -109,55 +124,69 @@ func crowdOf(n, chars int) string {
 	return `{"messages":[` + strings.TrimSuffix(strings.Repeat(one, n), ",") + "]}"
 }
 
-// A body of very many objects waits for a place of its own kind, however few bytes it has.
+// Bodies of many objects wait for room, however few bytes they have, and those of few don't.
 func TestBodiesOfVeryManyObjectsAreBounded(t *testing.T) {
+	tools := func(n int) string {
+		return `{"tools":[` + strings.TrimSuffix(strings.Repeat("{},", n-1), ",") + "]}"
+	}
+	crowdOf := func(n int) string { return crowdOf(n-1, 1) }
 	for _, tt := range []struct {
-		name, path, body string
-		status           int
+		name, path string
+		body       func(objects int) string
+		status     int
 	}{
-		{"an append", turns, crowdOf(crowded, 1), 201},
-		{"a replay with tools", "/v1/conversations/x/replay", `{"tools":[` + strings.TrimSuffix(strings.Repeat("{},", crowded), ",") + "]}", 400},
+		{"an append", turns, crowdOf, 201}, {"a replay with tools", "/v1/conversations/x/replay", tools, 400},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newHandler(t, projection.Options{})
-			s := d.handler.(*server)
-			lot := s.visit(d.caller("ann")).crowds
+			crowd := d.handler.(*server).visit(d.caller("ann")).crowd
 			for _, taken := range []struct {
-				name   string
-				places chan struct{}
-				bob    int
+				name                   string
+				own, all               int64
+				objects, ann, bob, few int
 			}{
-				{"the caller's", lot.own, tt.status}, {"all callers'", lot.all, 429},
+				{"none", 0, 0, objectsAtOnce + many, tt.status, tt.status, tt.status},
+				{"all of the caller's", objectsAtOnce, 0, few + 1, 429, tt.status, tt.status},
+				{"some of the caller's", objectsAtOnce - many, 0, many, tt.status, tt.status, tt.status},
+				{"more of the caller's", objectsAtOnce - many, 0, many + 1, 429, tt.status, tt.status},
+				{"all callers'", 0, crowdsAtOnce * objectsAtOnce, many + 1, 429, 429, tt.status},
+				{"all callers', but it is not so many", 0, crowdsAtOnce * objectsAtOnce, many, tt.status, tt.status, tt.status},
 			} {
-				leave := occupy(taken.places)
-				if got := d.alone("ann", "POST", tt.path, tt.body); got.status != 429 || got.header.Get("Retry-After") != "1" {
-					t.Errorf("%s, with %s places taken: %d %.200s", tt.name, taken.name, got.status, got.body)
+				must(t, crowd.own.Acquire(t.Context(), taken.own))
+				must(t, crowd.all.Acquire(t.Context(), taken.all))
+				if got := d.alone("ann", "POST", tt.path, tt.body(taken.objects)); got.status != taken.ann || got.status == 429 && got.header.Get("Retry-After") != "1" {
+					t.Errorf("%s of %d objects, with %s taken: %d %.200s", tt.name, taken.objects, taken.name, got.status, got.body)
 				}
-				want(t, d.alone("ann", "POST", turns, crowdOf(crowded-1, 1)), 201, "")
-				if got := d.alone("bob", "POST", tt.path, tt.body); got.status != taken.bob {
-					t.Errorf("%s of another, with %s places taken: %d %.200s", tt.name, taken.name, got.status, got.body)
+				if got := d.alone("bob", "POST", tt.path, tt.body(taken.objects)); got.status != taken.bob {
+					t.Errorf("%s of %d objects of another, with %s taken: %d %.200s", tt.name, taken.objects, taken.name, got.status, got.body)
 				}
-				leave()
-				if got := d.alone("ann", "POST", tt.path, tt.body); got.status != tt.status || len(lot.own)+len(lot.all) > 0 {
-					t.Errorf("%s, with no places taken: %d %.200s, and keeps %d and %d", tt.name, got.status, got.body, len(lot.own), len(lot.all))
+				if got := d.alone("ann", "POST", tt.path, tt.body(few)); got.status != taken.few {
+					t.Errorf("%s of few objects, with %s taken: %d %.200s", tt.name, taken.name, got.status, got.body)
 				}
+				crowd.own.Release(taken.own)
+				crowd.all.Release(taken.all)
+				if !crowd.own.TryAcquire(objectsAtOnce) || !crowd.all.TryAcquire(crowdsAtOnce*objectsAtOnce) {
+					t.Fatalf("%s of %d objects, after %s were taken: keeps some", tt.name, taken.objects, taken.name)
+				}
+				crowd.own.Release(objectsAtOnce)
+				crowd.all.Release(crowdsAtOnce * objectsAtOnce)
 			}
 		})
 	}
 }
 
-// Who has the answer to such a body, and reads it slowly, keeps others from no place.
-func TestABodyOfVeryManyObjectsHasItsPlaceUntilItIsAnswered(t *testing.T) {
+// Who has the answer to such a body, and reads it slowly, keeps no room from others.
+func TestABodyOfVeryManyObjectsHasItsRoomUntilItIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newHandler(t, projection.Options{})
 		conn := dial(t, d.handler)
-		d.tell(conn, crowdOf(crowded, 1))
+		d.tell(conn, crowdOf(2*many, 1))
 		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		must(t, err)
 		synctest.Wait() // the rest of the answer is ready to be read
-		lot := d.handler.(*server).visit(d.caller("ann")).crowds
-		if res.StatusCode != 201 || res.ContentLength < sendStep || len(lot.own)+len(lot.all) > 0 {
-			t.Errorf("the answer is %d, of %d bytes, and keeps %d and %d", res.StatusCode, res.ContentLength, len(lot.own), len(lot.all))
+		crowd := d.handler.(*server).visit(d.caller("ann")).crowd
+		if res.StatusCode != 201 || res.ContentLength < sendStep || !crowd.own.TryAcquire(objectsAtOnce) || !crowd.all.TryAcquire(crowdsAtOnce*objectsAtOnce) {
+			t.Errorf("the answer is %d, of %d bytes, or keeps some room", res.StatusCode, res.ContentLength)
 		}
 	})
 }

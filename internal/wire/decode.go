@@ -42,7 +42,7 @@ func DecodeAppend(f Format, body []byte, maxMessage int64) (Append, error) {
 				d.fault(v, "messages", "holds at least one message")
 			}
 		case "tool_categories":
-			a.Categories = d.categories(v)
+			a.Categories = d.categories(v, maxCategories)
 			d.patterns(v, a.Categories)
 		case "model":
 			a.Model = d.text(v, name, 0, maxTag)
@@ -101,6 +101,10 @@ func (d *decoder) messages(v strictjson.Value) []history.Message {
 	}
 	msgs := []history.Message{}
 	for i, e := range v.Elements() {
+		if i == maxMessages {
+			d.fault(v, "messages", "holds at most %d messages: append the others after these, or import them all", maxMessages)
+			return nil
+		}
 		msgs = append(msgs, d.element(e, i)...)
 		if d.tooLarge != nil {
 			return nil
@@ -234,13 +238,24 @@ func nesting(raw []byte) int {
 	return deepest
 }
 
-func (r *reader) categories(v strictjson.Value) map[string]string {
+// maxMessages and maxCategories bound what an append takes of the memory for its bytes.
+const (
+	maxMessages   = 50_000
+	maxCategories = 10_000
+)
+
+// categories reads at most so many names. What a conversation has gathered over time may be more than an append has.
+func (r *reader) categories(v strictjson.Value, most int) map[string]string {
 	if v.Kind() != '{' {
 		r.fault(v, "tool_categories", "is an object of tool names and their categories")
 		return nil
 	}
 	var categories map[string]string
 	for tool, category := range v.Members() {
+		if len(categories) == most {
+			r.fault(v, "tool_categories", "holds at most %d names: give the beginning of names and *", most)
+			return nil
+		}
 		if categories == nil {
 			categories = map[string]string{}
 		}

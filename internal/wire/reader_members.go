@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json/jsontext"
 	"io"
+	"math"
 	"slices"
 	"strings"
 
@@ -147,7 +148,7 @@ func (d *Reader) member(name string, v strictjson.Value, list bool, known []stri
 
 // categoriesMember takes the categories, which whoever reads the messages needs before them.
 func (d *Reader) categoriesMember(v strictjson.Value) {
-	found := d.categories(v)
+	found := d.categories(v, math.MaxInt)
 	switch {
 	case !d.listed:
 		d.category, d.known = found, true
@@ -263,7 +264,7 @@ func (d *Reader) lookAhead() {
 			}
 		} else if !d.known {
 			var unheard reader
-			d.category, d.known, d.ahead = unheard.categories(v), true, true
+			d.category, d.known, d.ahead = unheard.categories(v, math.MaxInt), true, true
 		}
 	}
 }

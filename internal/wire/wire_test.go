@@ -149,6 +149,34 @@ func TestTheEnvelopeFillsInWhoAnswered(t *testing.T) {
 	}
 }
 
+func TestAnAppendHasABoundOfMessagesAndCategories(t *testing.T) {
+	list := func(n int, one string) string {
+		return strings.TrimSuffix(strings.Repeat(one+",", n), ",")
+	}
+	names := func(n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, `"t%d":"general",`, i)
+		}
+		return strings.TrimSuffix(b.String(), ",")
+	}
+	message := `{"role":"user","content":"x"}`
+	for what, body := range map[string]func(over int) string{
+		"messages":        func(over int) string { return `{"messages":[` + list(maxMessages+over, message) + `]}` },
+		"tool_categories": func(over int) string { return `{"messages":[` + message + `],"tool_categories":{` + names(maxCategories+over) + `}}` },
+	} {
+		for _, f := range []Format{Native, OpenAI, Anthropic} {
+			if _, err := DecodeAppend(f, []byte(body(0)), 0); err != nil {
+				t.Errorf("%s, %s at the bound: %v", f, what, err)
+			}
+			var faults *history.Faults
+			if _, err := DecodeAppend(f, []byte(body(1)), 0); !errors.As(err, &faults) || faults.List[0].Path != what || !strings.Contains(err.Error(), "at most") {
+				t.Errorf("%s, %s over the bound: %v", f, what, err)
+			}
+		}
+	}
+}
+
 func TestALargeMessageIsRefusedByItsSize(t *testing.T) {
 	small, big := `{"role":"user","content":"x"}`, `{"role":"user","content":"xyz"}`
 	limit := int64(len(big))
