@@ -162,8 +162,10 @@ func TestAnAppendHasABoundOfMessagesAndCategories(t *testing.T) {
 	}
 	message := `{"role":"user","content":"x"}`
 	for what, body := range map[string]func(over int) string{
-		"messages":        func(over int) string { return `{"messages":[` + list(maxMessages+over, message) + `]}` },
-		"tool_categories": func(over int) string { return `{"messages":[` + message + `],"tool_categories":{` + names(maxCategories+over) + `}}` },
+		"messages": func(over int) string { return `{"messages":[` + list(maxMessages+over, message) + `]}` },
+		"tool_categories": func(over int) string {
+			return `{"messages":[` + message + `],"tool_categories":{` + names(maxCategories+over) + `}}`
+		},
 	} {
 		for _, f := range []Format{Native, OpenAI, Anthropic} {
 			if _, err := DecodeAppend(f, []byte(body(0)), 0); err != nil {
