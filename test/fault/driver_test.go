@@ -302,6 +302,16 @@ func (d *driver) fatalf(format string, args ...any) {
 	d.t.Fatalf("%s: %s; log: %s", d.what, fmt.Sprintf(format, args...), d.s.log())
 }
 
+// again starts what has ended, on a record that is sound, and sends again what got no answer.
+func (d *driver) again(rng *rand.Rand) {
+	d.t.Helper()
+	if found := d.s.check(); len(found) > 0 {
+		d.fatalf("check finds %v", found)
+	}
+	d.s.begin()
+	d.retry(rng)
+}
+
 // verify reads everything there is and holds it to what may be there; then it is known.
 func (d *driver) verify() {
 	d.t.Helper()

@@ -59,11 +59,7 @@ func kills(t *testing.T, rng *rand.Rand, cycles int) figures {
 		d.load(rng, func() {})
 		s.kill()
 		d.figures.blows++
-		if found := s.check(); len(found) > 0 {
-			d.fatalf("check finds %v", found)
-		}
-		s.begin()
-		d.retry(rng)
+		d.again(rng)
 		d.verify()
 		bystander(t)
 		d.sweep(filesOf(t, s.dir))

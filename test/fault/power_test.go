@@ -121,11 +121,7 @@ func powerCuts(t *testing.T, cuts int, mkfs []string) {
 			d.fatalf("mount: %v", err)
 		}
 		mounted = true
-		if found := s.check(); len(found) > 0 {
-			d.fatalf("check finds %v", found)
-		}
-		s.begin()
-		d.retry(rng)
+		d.again(rng)
 		d.verify()
 		bystander(t)
 		d.sweep(filesOf(t, s.dir))
