@@ -83,8 +83,8 @@ type server struct {
 	log      *slog.Logger
 	router   *chi.Mux
 	bodies   chan struct{}       // one for each large body of any caller
-	crowds   *semaphore.Weighted // room for all bodies of many objects
 	heavy    chan struct{}       // likewise for large replays
+	crowds   *semaphore.Weighted // room for all bodies of many objects
 	visitors sync.Map            // of identity.Caller to *visitor; no larger than the callers file ever was
 }
 

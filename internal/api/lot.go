@@ -23,11 +23,11 @@ const (
 const light = 1 << 20
 
 // Many small objects take up to a hundred times the memory of their bytes while a body is worked on. Bodies of more than
-// few share objectsAtOnce of their caller, and those of more than many also what all callers have: the same for each of
-// crowdsAtOnce. A body of more than all of a caller's is worked on alone. A brace in a text passes for an object.
+// fewObjects share objectsAtOnce of their caller, and those of more than manyObjects also what all callers have: the same
+// for each of crowdsAtOnce. A body of more than all of a caller's is worked on alone. A brace in a text passes for an object.
 const (
-	few           = 256
-	many          = 4 << 10
+	fewObjects    = 256
+	manyObjects   = 4 << 10
 	objectsAtOnce = 32 << 10
 	crowdsAtOnce  = 4
 )
@@ -49,7 +49,7 @@ func (c crowd) take(r *http.Request, n int64, wait time.Duration) (give func(), 
 	if err := c.own.Acquire(ctx, n); err != nil {
 		return nil, cmp.Or(r.Context().Err(), rateLimited(time.Second))
 	}
-	shared := n > many
+	shared := n > manyObjects
 	if shared {
 		if err := c.all.Acquire(ctx, n); err != nil {
 			c.own.Release(n)

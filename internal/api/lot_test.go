@@ -145,12 +145,12 @@ func TestBodiesOfVeryManyObjectsAreBounded(t *testing.T) {
 				own, all               int64
 				objects, ann, bob, few int
 			}{
-				{"none", 0, 0, objectsAtOnce + many, tt.status, tt.status, tt.status},
-				{"all of the caller's", objectsAtOnce, 0, few + 1, 429, tt.status, tt.status},
-				{"some of the caller's", objectsAtOnce - many, 0, many, tt.status, tt.status, tt.status},
-				{"more of the caller's", objectsAtOnce - many, 0, many + 1, 429, tt.status, tt.status},
-				{"all callers'", 0, crowdsAtOnce * objectsAtOnce, many + 1, 429, 429, tt.status},
-				{"all callers', but it is not so many", 0, crowdsAtOnce * objectsAtOnce, many, tt.status, tt.status, tt.status},
+				{"none", 0, 0, objectsAtOnce + manyObjects, tt.status, tt.status, tt.status},
+				{"all of the caller's", objectsAtOnce, 0, fewObjects + 1, 429, tt.status, tt.status},
+				{"some of the caller's", objectsAtOnce - manyObjects, 0, manyObjects, tt.status, tt.status, tt.status},
+				{"more of the caller's", objectsAtOnce - manyObjects, 0, manyObjects + 1, 429, tt.status, tt.status},
+				{"all callers'", 0, crowdsAtOnce * objectsAtOnce, manyObjects + 1, 429, 429, tt.status},
+				{"all callers', but it is not so many", 0, crowdsAtOnce * objectsAtOnce, manyObjects, tt.status, tt.status, tt.status},
 			} {
 				must(t, crowd.own.Acquire(t.Context(), taken.own))
 				must(t, crowd.all.Acquire(t.Context(), taken.all))
@@ -160,7 +160,7 @@ func TestBodiesOfVeryManyObjectsAreBounded(t *testing.T) {
 				if got := d.alone("bob", "POST", tt.path, tt.body(taken.objects)); got.status != taken.bob {
 					t.Errorf("%s of %d objects of another, with %s taken: %d %.200s", tt.name, taken.objects, taken.name, got.status, got.body)
 				}
-				if got := d.alone("ann", "POST", tt.path, tt.body(few)); got.status != taken.few {
+				if got := d.alone("ann", "POST", tt.path, tt.body(fewObjects)); got.status != taken.few {
 					t.Errorf("%s of few objects, with %s taken: %d %.200s", tt.name, taken.name, got.status, got.body)
 				}
 				crowd.own.Release(taken.own)
@@ -180,7 +180,7 @@ func TestABodyOfVeryManyObjectsHasItsRoomUntilItIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newHandler(t, projection.Options{})
 		conn := dial(t, d.handler)
-		d.tell(conn, crowdOf(2*many, 1))
+		d.tell(conn, crowdOf(2*manyObjects, 1))
 		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		must(t, err)
 		synctest.Wait() // the rest of the answer is ready to be read
