@@ -84,6 +84,7 @@ type server struct {
 	router   *chi.Mux
 	bodies   chan struct{}       // one for each large body of any caller
 	heavy    chan struct{}       // likewise for large replays
+	files    chan struct{}       // likewise for attachments
 	crowds   *semaphore.Weighted // room for all bodies of many objects
 	visitors sync.Map            // of identity.Caller to *visitor; no larger than the callers file ever was
 }
@@ -121,6 +122,7 @@ func New(o Options) (http.Handler, error) {
 		bodies:   make(chan struct{}, sharesAtOnce*bodiesAtOnce),
 		crowds:   semaphore.NewWeighted(crowdsAtOnce * objectsAtOnce),
 		heavy:    make(chan struct{}, sharesAtOnce*replaysAtOnce),
+		files:    make(chan struct{}, sharesAtOnce*filesAtOnce),
 	}
 	for _, h := range o.AllowedHosts {
 		s.allowed[strings.ToLower(h)] = true

@@ -24,7 +24,7 @@ func (s *server) attachment(x *exchange, r *http.Request) error {
 	if _, ok := history.AttachmentHash(name); !ok {
 		return badParameter("sha256", "must be 64 lower-case hex digits")
 	}
-	give, err := x.visitor.replays.take(r, patience-time.Since(x.start)) // nobody knows yet how large it is
+	give, err := x.visitor.files.take(r, patience-time.Since(x.start)) // nobody knows yet how large it is
 	if err != nil {
 		return err
 	}

@@ -98,6 +98,13 @@ func (x *exchange) crowd(r *http.Request, body []byte) (err error) {
 	return err
 }
 
+// disperse gives the room of a body of many objects back. A second call does nothing.
+func (x *exchange) disperse() {
+	if x.uncrowd != nil {
+		x.uncrowd()
+	}
+}
+
 // readJSON reads a body that is one JSON value, and checks it.
 func (x *exchange) readJSON(r *http.Request, limit int64) (strictjson.Value, error) {
 	if _, err := checkType(r, "application/json"); err != nil {

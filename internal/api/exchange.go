@@ -75,9 +75,7 @@ func (x *exchange) send(status int, contentType []string, body []byte) error {
 	h := x.Header()
 	h["Content-Type"] = contentType
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	if x.uncrowd != nil {
-		x.uncrowd() // what takes the memory is done, however long this is read
-	}
+	x.disperse() // what takes the memory is done, however long this is read
 	if x.drop != nil || len(body) > light {
 		x.until = time.Now().Add(writeStall + timeAtPace(int64(len(body))))
 	}

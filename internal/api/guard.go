@@ -170,6 +170,7 @@ type visitor struct {
 	bodies  lot           // likewise for large bodies
 	crowd   crowd         // room for bodies of many objects
 	replays lot           // likewise for large replays
+	files   lot           // likewise for attachments
 }
 
 // importsAtOnce is how many imports of one caller are in memory.
@@ -190,6 +191,7 @@ func (s *server) visit(c identity.Caller) *visitor {
 		bodies:  newLot(bodiesAtOnce, s.bodies),
 		crowd:   newCrowd(s.crowds),
 		replays: newLot(replaysAtOnce, s.heavy),
+		files:   newLot(filesAtOnce, s.files),
 	}
 	if perSecond := s.limits.PerCallerRate; perSecond > 0 {
 		v.limiter = rate.NewLimiter(rate.Limit(perSecond), int(max(1, math.Ceil(perSecond))))

@@ -16,6 +16,7 @@ import (
 const (
 	bodiesAtOnce  = 16
 	replaysAtOnce = 8
+	filesAtOnce   = 8
 	sharesAtOnce  = 8
 )
 
@@ -24,11 +25,13 @@ const light = 1 << 20
 
 // Many small objects take up to a hundred times the memory of their bytes while a body is worked on. Bodies of more than
 // fewObjects share objectsAtOnce of their caller, and those of more than manyObjects also what all callers have: the same
-// for each of crowdsAtOnce. A body of more than all of a caller's is worked on alone. A brace in a text passes for an object.
+// for each of crowdsAtOnce. No body counts for more than mostObjects, of
+// which no two fit and beside which there is room for others. A brace in a text passes for an object.
 const (
 	fewObjects    = 256
 	manyObjects   = 4 << 10
 	objectsAtOnce = 32 << 10
+	mostObjects   = 24 << 10
 	crowdsAtOnce  = 4
 )
 
@@ -45,7 +48,7 @@ func newCrowd(all *semaphore.Weighted) crowd {
 func (c crowd) take(r *http.Request, n int64, wait time.Duration) (give func(), err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
-	n = min(n, objectsAtOnce)
+	n = min(n, mostObjects)
 	if err := c.own.Acquire(ctx, n); err != nil {
 		return nil, cmp.Or(r.Context().Err(), rateLimited(time.Second))
 	}

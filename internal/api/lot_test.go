@@ -64,7 +64,7 @@ func TestWhatIsLargeIsBoundedForACallerAndForAll(t *testing.T) {
 		{"replays that were answered before", 200, func(v *visitor) lot { return v.replays }, func(d *daemon, caller string, size int) reply {
 			return d.alone(caller, "GET", "/v1/conversations/"+map[int]string{large: "large", small: "small"}[size]+"/replay", "")
 		}},
-		{"attachments", 200, func(v *visitor) lot { return v.replays }, func(d *daemon, caller string, size int) reply {
+		{"attachments", 200, func(v *visitor) lot { return v.files }, func(d *daemon, caller string, size int) reply {
 			if size == small { // nobody knows before it is read
 				return reply{status: 200}
 			}
@@ -145,7 +145,7 @@ func TestBodiesOfVeryManyObjectsAreBounded(t *testing.T) {
 				own, all               int64
 				objects, ann, bob, few int
 			}{
-				{"none", 0, 0, objectsAtOnce + manyObjects, tt.status, tt.status, tt.status},
+				{"none", 0, 0, mostObjects + manyObjects, tt.status, tt.status, tt.status},
 				{"all of the caller's", objectsAtOnce, 0, fewObjects + 1, 429, tt.status, tt.status},
 				{"some of the caller's", objectsAtOnce - manyObjects, 0, manyObjects, tt.status, tt.status, tt.status},
 				{"more of the caller's", objectsAtOnce - manyObjects, 0, manyObjects + 1, 429, tt.status, tt.status},

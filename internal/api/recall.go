@@ -86,6 +86,7 @@ func (s *server) postRecall(x *exchange, r *http.Request) error {
 }
 
 func (s *server) recall(x *exchange, r *http.Request, c pipeline.Conversation, want *pipeline.RecallAsk) (pipeline.Recalled, error) {
+	x.disperse() // others may be waited for, and little is left of the body
 	ctx, cancel := context.WithTimeout(r.Context(), deadline)
 	defer cancel()
 	want.Workspace = x.caller.Workspace

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"time"
 
 	"historyd/internal/history"
 	"historyd/internal/identity"
@@ -93,7 +92,7 @@ func (s *server) replay(x *exchange, r *http.Request, c pipeline.Conversation, w
 	}
 	if body := s.replays.find(c, now, want.shape); body != nil {
 		if len(body) > light { // the cache may have let go of it before it is read
-			give, err := x.visitor.replays.take(r, patience-time.Since(x.start))
+			give, err := x.visitor.replays.take(r, patience) // whatever time the body took
 			if err != nil {
 				return "", err
 			}
@@ -104,7 +103,7 @@ func (s *server) replay(x *exchange, r *http.Request, c pipeline.Conversation, w
 	}
 	give := func() {}
 	if now.Bytes > light {
-		if give, err = x.visitor.replays.take(r, patience-time.Since(x.start)); err != nil {
+		if give, err = x.visitor.replays.take(r, patience); err != nil {
 			return "", err
 		}
 	}

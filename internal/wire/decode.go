@@ -103,7 +103,7 @@ func (d *decoder) messages(v strictjson.Value) []history.Message {
 	for i, e := range v.Elements() {
 		if i == maxMessages {
 			d.fault(v, "messages", "holds at most %d messages: append the others after these, or import them all", maxMessages)
-			return nil
+			return msgs
 		}
 		msgs = append(msgs, d.element(e, i)...)
 		if d.tooLarge != nil {

@@ -172,7 +172,7 @@ func TestAnAppendHasABoundOfMessagesAndCategories(t *testing.T) {
 				t.Errorf("%s, %s at the bound: %v", f, what, err)
 			}
 			var faults *history.Faults
-			if _, err := DecodeAppend(f, []byte(body(1)), 0); !errors.As(err, &faults) || faults.List[0].Path != what || !strings.Contains(err.Error(), "at most") {
+			if _, err := DecodeAppend(f, []byte(body(1)), 0); !errors.As(err, &faults) || len(faults.List) != 1 || faults.List[0].Path != what || !strings.Contains(err.Error(), "at most") {
 				t.Errorf("%s, %s over the bound: %v", f, what, err)
 			}
 		}
