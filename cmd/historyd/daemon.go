@@ -164,6 +164,7 @@ func (d *daemon) openStore(reg prometheus.Registerer) (err error) {
 	if err != nil {
 		return fmt.Errorf("data_dir: %s: %w%s", d.settings.DataDir, err, remedy(err))
 	}
+	d.tellMedium()
 	return nil
 }
 

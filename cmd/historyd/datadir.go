@@ -34,6 +34,23 @@ func (s *settings) openDataDir() (durable.FS, error) {
 	return explain(s.DataDir)(durable.Open(s.DataDir))
 }
 
+// tellMedium warns of a data directory that doesn't keep what is acknowledged.
+func (d *daemon) tellMedium() {
+	dir := d.settings.DataDir
+	medium, kind, err := durable.MediumOf(dir)
+	switch {
+	case err != nil:
+		d.log.Warn("what file system data_dir is on is not known: it must be a local one, on a disk", "data_dir", dir, "error", err)
+	case medium == durable.Memory:
+		d.log.Warn("data_dir is in memory: all conversations and tokens are lost when this machine stops; give a directory on a disk",
+			"data_dir", dir, "file_system", kind)
+	case medium == durable.Network:
+		d.log.Warn("data_dir is on a network file system: conversations that were acknowledged may be lost or damaged when the network, its "+
+			"server or this machine fails, and another daemon may write to it at the same time; give a directory on a local disk",
+			"data_dir", dir, "file_system", kind)
+	}
+}
+
 // explain says what is wrong with a data directory that was not opened.
 func explain(dir string) func(durable.FS, error) (durable.FS, error) {
 	there := describe(dir)

@@ -5,7 +5,7 @@
 // is in, everything by FS.SyncAll. A failed sync must not be repeated on the same file: the kernel has dropped the
 // bytes and answers the second call with success.
 //
-// System calls, all relative to the descriptor of one directory:
+// System calls, all but those of MediumOf relative to the descriptor of one directory:
 //
 //	every name      openat(O_PATH|O_DIRECTORY|O_NOFOLLOW) for each directory on the way
 //	Create          openat(O_RDWR|O_CREAT|O_EXCL), fstat, fchmod when the umask took too much
@@ -20,6 +20,7 @@
 //	SyncAll         syncfs
 //	Free            fstatfs
 //	Lock            openat(O_RDWR|O_CREAT), fstat, flock(LOCK_EX|LOCK_NB), fstatat, ftruncate, pwrite64
+//	MediumOf        statfs; for FUSE also stat, and a read of /proc/self/mountinfo
 //	File            pread64, pwrite64, ftruncate, fstat, fdatasync, fadvise64(POSIX_FADV_DONTNEED), close
 package durable
 

@@ -63,6 +63,7 @@ func TestEveryOperationAsksTheKernelAndTellsItsError(t *testing.T) {
 		{"SyncDir", unix.SYS_FSYNC, func() error { return fsys.SyncDir(".") }},
 		{"SyncAll", unix.SYS_SYNCFS, fsys.SyncAll},
 		{"Free", unix.SYS_FSTATFS, func() error { _, _, err := fsys.Free(); return err }},
+		{"MediumOf", unix.SYS_STATFS, func() error { _, _, err := durable.MediumOf("."); return err }},
 		{"DropCache", unix.SYS_FADVISE64, f.DropCache},
 		{"WriteAt", unix.SYS_PWRITE64, func() error { _, err := f.WriteAt(buf, 0); return err }},
 		{"ReadAt", unix.SYS_PREAD64, func() error { _, err := f.ReadAt(buf, 0); return err }},
