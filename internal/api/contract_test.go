@@ -19,6 +19,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"historyd/internal/projection"
+	"historyd/internal/wire"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -145,6 +146,32 @@ func TestTheDocumentNamesEveryCode(t *testing.T) {
 	slices.Sort(ours)
 	if !slices.Equal(told, ours) {
 		t.Errorf("told %q\nours %q", told, ours)
+	}
+}
+
+// The document's bounds of an append are those that its decoder has: at them it goes well, and past them it is refused.
+func TestTheDocumentHasTheBoundsOfAnAppend(t *testing.T) {
+	schemas := openDocument(t).Components.Schemas
+	members := schemas["Append"].Value.Properties
+	messages, names := members["messages"].Value.MaxItems, members["tool_categories"].Value.MaxProps
+	granted := schemas["ReplayRequest"].Value.Properties["granted"].Value.MaxItems
+	if messages == nil || names == nil || granted == nil || *granted != maxGranted {
+		t.Fatalf("messages %v, names %v, granted %v, want bounds", messages, names, granted)
+	}
+	for _, over := range []int{0, 1} {
+		const message = `{"role":"user","content":"x"}`
+		var tools strings.Builder
+		for i := range int(*names) + over {
+			fmt.Fprintf(&tools, `,"t%d":"general"`, i)
+		}
+		for what, body := range map[string]string{
+			"messages":        `{"messages":[` + message + strings.Repeat(","+message, int(*messages)-1+over) + `]}`,
+			"tool_categories": `{"messages":[` + message + `],"tool_categories":{` + tools.String()[1:] + `}}`,
+		} {
+			if _, err := wire.DecodeAppend(wire.Native, []byte(body), 0); (err != nil) != (over > 0) {
+				t.Errorf("%s, %d over the bound: %v", what, over, err)
+			}
+		}
 	}
 }
 
