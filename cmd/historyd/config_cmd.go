@@ -34,13 +34,13 @@ func newConfigCheck() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
 		Short: "say ok, or everything that is wrong with the configuration",
-		Long: "Say ok, or everything that is wrong with the configuration.\n\n" +
+		Long: "Say ok and which file was read, or everything that is wrong with the configuration.\n\n" +
 			"Nothing is opened or looked up but the configuration file itself; that the files of TLS are\n" +
 			"there is checked, what is in them is not.",
 		Example: "  historyd config check --config historyd.yaml",
 		Args:    takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := loadFor(cmd)
+			s, err := loadFor(cmd)
 			var bad problems
 			if errors.As(err, &bad) && !errors.As(err, new(usageError)) {
 				// The problems are what was asked for.
@@ -50,7 +50,11 @@ func newConfigCheck() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok")
+			from := "no configuration file was read"
+			if s.read != "" {
+				from = "read " + plain(s.read)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok: %s\n", from)
 			return err
 		},
 	}

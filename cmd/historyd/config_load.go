@@ -40,6 +40,7 @@ type settings struct {
 	Config
 	from  map[string]string // by path: "default", "file …", "env …", "flag …"
 	file  string            // that was given with --config, if one was
+	read  string            // the file that was read, if one was
 	doubt []string          // paths whose value is not what was meant; an empty one is all of them
 
 	elsewhere   bool   // as in sources
@@ -133,6 +134,7 @@ func (s *settings) readFile(v *viper.Viper, src sources, strict *strictYAML) pro
 		s.doubt = append(s.doubt, "")
 		return problems{{where: name, text: err.Error()}}
 	}
+	s.read = name
 	for i := range strict.bad {
 		strict.bad[i].where = name
 		s.doubt = append(s.doubt, item(strict.bad[i].key))
