@@ -33,7 +33,11 @@ func newImportCommand() *cobra.Command {
 			"name of its file without the ending; - is the standard input.\n\n" +
 			"Each conversation comes in whole or not at all, through the same redaction as a turn. With the\n" +
 			"default mode, append, a second run adds nothing twice, and so goes on where one was broken off.\n" +
-			"A file that is refused does not keep the others from being read; the exit code is 1 then.",
+			"A file that is refused does not keep the others from being read; the exit code is 1 then.\n\n" +
+			"What a tool was called with and answered is withheld when nothing gives the tool a category: not\n" +
+			"the daemon's configuration, and not the file, which may be an object with tool_categories before\n" +
+			"its messages: {\"tool_categories\": {\"wallet_*\": \"wallet\", \"*\": \"general\"}, \"messages\": [...]}.\n" +
+			"Files that export wrote as native or tar have it; a list, or a file of lines, has no place for it.",
 		Example: "  historyd import backup/\n" +
 			"  historyd import backup.tar --token-file ~/me.token\n" +
 			"  historyd import messages.json --format openai --conversation chat-7",
