@@ -19,13 +19,21 @@ import (
 func newLogger(w io.Writer, format string, level slog.Leveler) *slog.Logger {
 	terminal := isTerminal(w)
 	if format == "json" || format == "auto" && !terminal {
-		return slog.New(slog.NewJSONHandler(plainJSON{w}, &slog.HandlerOptions{Level: level}))
+		return slog.New(slog.NewJSONHandler(plainJSON{w}, &slog.HandlerOptions{Level: level, ReplaceAttr: withUnit}))
 	}
 	return slog.New(tint.NewTextHandler(w, &tint.Options{
 		Level:      level,
 		TimeFormat: time.TimeOnly,
 		NoColor:    !terminal || os.Getenv("NO_COLOR") != "",
 	}))
+}
+
+// withUnit writes a duration as text does, such as 1.5ms: in JSON it would be a number of nobody knows what.
+func withUnit(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
 }
 
 // plainJSON escapes what JSON lets stand but a terminal or a reader of lines may

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 )
 
 // nasty holds what could begin a line, end a string or turn a terminal's colour.
@@ -44,6 +45,17 @@ func TestNothingInAnEventBreaksItsLine(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestADurationHasItsUnit(t *testing.T) {
+	for format, want := range map[string]string{"text": "took=1.5ms", "json": `"took":"1.5ms"`} {
+		var out bytes.Buffer
+		log := newLogger(&out, format, slog.LevelInfo)
+		log.LogAttrs(t.Context(), slog.LevelInfo, "x", slog.Duration("took", 1500*time.Microsecond))
+		if got := out.String(); !strings.Contains(got, want) {
+			t.Errorf("%s: got %s, want %s", format, got, want)
+		}
 	}
 }
 
