@@ -405,6 +405,13 @@ func TestRoutesAndMethods(t *testing.T) {
 		if tt.method == "HEAD" && got.body != "" {
 			t.Errorf("HEAD %s has a body", tt.path)
 		}
+		if tt.status == 404 && got.problem(t).Detail != noRoute {
+			t.Errorf("%s %s: %s", tt.method, tt.path, got.body)
+		}
+	}
+	// A route that finds nothing says something else.
+	if got := d.get("ann", "/v1/conversations/none").problem(t); got.Code != "not_found" || got.Detail == noRoute {
+		t.Errorf("a conversation that is not there: %+v", got)
 	}
 }
 

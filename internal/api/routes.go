@@ -70,6 +70,9 @@ func (s *server) add(m *chi.Mux, method, pattern string, h handler) {
 	}
 }
 
+// noRoute tells a mistyped path from a conversation that is not there.
+const noRoute = "no route has this path: /openapi.json lists them, such as /v1/conversations/NAME and /v1/conversations/NAME/turns; none ends with /"
+
 // unrouted serves what no route is for.
 func (s *server) unrouted(w http.ResponseWriter, r *http.Request) {
 	x := w.(*exchange)
@@ -81,7 +84,9 @@ func (s *server) unrouted(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if allow == nil {
-		x.fail(r, newProblem("not_found"))
+		p := newProblem("not_found")
+		p.detail = noRoute
+		x.fail(r, p)
 		return
 	}
 	listed := strings.Join(allow, ", ")
