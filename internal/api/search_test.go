@@ -56,6 +56,58 @@ func TestSearchFindsWhatThisCallerHas(t *testing.T) {
 	}
 }
 
+func TestWhatOfAMessageIsSearched(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	want(t, d.post("ann", turns, `{"tool_categories":{"keep_tin":"general","hide_brass":"wallet"},"model":"modelzinc","messages":[
+		{"role":"system","content":"promptlead"},
+		{"role":"user","kind":"reference","content":"referencenickel"},
+		{"role":"user","content":[{"type":"text","text":"questionsilver"},{"type":"document","media_type":"text/plain","data":"ZG9jdW1lbnRnb2xk","filename":"filecobalt"}],"metadata":{"k":"metadataargon"}},
+		{"role":"assistant","content":[{"type":"thinking","text":"thoughtxenon"},{"type":"tool_call","id":"c","name":"keep_tin","arguments":{"k":"argumentneon"}},
+			{"type":"tool_call","id":"d","name":"hide_brass","arguments":{"k":"secretradon"}}]},
+		{"role":"tool","content":[{"type":"tool_result","call_id":"c","content":"resultcopper"},{"type":"tool_result","call_id":"d","content":"balancecesium"}]},
+		{"role":"assistant","content":"answeriron"}]}`), 201, "")
+	for word, found := range map[string]bool{
+		"promptlead": true, "referencenickel": true, "questionsilver": true, "resultcopper": true, "answeriron": true,
+		"documentgold": false, "filecobalt": false, "metadataargon": false, "thoughtxenon": false, "keep_tin": false, "argumentneon": false,
+		"secretradon": false, "balancecesium": false, "withheld": false, "modelzinc": false,
+	} {
+		if got := as[foundBody](t, d.get("ann", "/v1/search?q="+word)); (len(got.Data) == 1) != found || got.Behind {
+			t.Errorf("%s: found %+v, want %v", word, got, found)
+		}
+	}
+}
+
+// Neither is the better one: of equal rank the name decides, which is that of the copy here.
+func TestACopyIsFoundBesideItsOriginal(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	d.say("ann", "x", "a lighthouse")
+	want(t, d.post("ann", "/v1/conversations/x/fork", `{"to":"fork"}`), 201, "")
+	exported := d.get("ann", "/v1/conversations/x/export").body
+	want(t, d.post("ann", "/v1/conversations/zebra/import", exported), 201, "")
+	var names []string
+	for _, f := range as[foundBody](t, d.get("ann", "/v1/search?q=lighthouse")).Data {
+		names = append(names, f.Conversation)
+	}
+	if got := strings.Join(names, " "); got != "fork x zebra" {
+		t.Errorf("found in %s", got)
+	}
+	// A recall says once what all of them say.
+	recalled := as[struct {
+		Items []struct {
+			Conversation string `json:"conversation"`
+		} `json:"items"`
+	}](t, d.post("ann", "/v1/conversations/new/recall", `{"query":"what of the lighthouse?"}`))
+	if len(recalled.Items) != 1 || recalled.Items[0].Conversation != "fork" {
+		t.Errorf("recalled %+v", recalled)
+	}
+	// And an import adds no copy to what holds the message itself, even if it says something else now.
+	got := d.post("ann", "/v1/conversations/x/import?mode=append", strings.Replace(exported, "a lighthouse", "a windmill", 1))
+	want(t, got, 201, "")
+	if body := d.get("ann", "/v1/conversations/x/messages").body; !strings.HasPrefix(got.body, `{"imported":0,`) || strings.Contains(body, "windmill") || !strings.Contains(body, "lighthouse") {
+		t.Errorf("the import: %s, then %s", got.body, body)
+	}
+}
+
 func TestSearchesThatAreNotRight(t *testing.T) {
 	d := newDaemon(t, projection.Options{})
 	d.say("ann", "x", "a lighthouse")
