@@ -42,7 +42,7 @@ func (d tokenDir) runTo(stdout io.Writer, args ...string) (stderr string, err er
 	var errOut bytes.Buffer
 	cmd := newTokenCommand(d.open)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.SetArgs(args)
+	cmd.SetArgs(append([]string{}, args...)) // nil would be the arguments of the test
 	cmd.SetOut(stdout)
 	cmd.SetErr(&errOut)
 	err = cmd.Execute()
