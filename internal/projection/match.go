@@ -157,7 +157,7 @@ func (a *automaton) step(n uint32, c byte) uint32 {
 }
 
 // scan returns where values stand in the spelling, as spans of its text, merged.
-func (a *automaton) scan(s spelling) []span {
+func (a *automaton) scan(s *spelling) []span {
 	var spans []span
 	n := uint32(0)
 	for i := range len(s.text) {

@@ -8,20 +8,30 @@ import (
 	"unicode/utf8"
 )
 
-// A spelling is a text with the escapes of some encodings undone, and for each of
-// its bytes where in the text that byte comes from. A value that is found in a
-// spelling stands in the text, however it was escaped there.
+// stride is how many bytes of a spelling share one note of where they come from.
+const stride = 32
+
+// A spelling is a text with the escapes of some encodings undone, and where in the
+// text each of its bytes comes from. A value that is found in a spelling stands in
+// the text, however it was escaped there. It takes about twice the memory of its bytes,
+// for texts are long.
 type spelling struct {
-	text string
-	from []int // len(text)+1 offsets; nil when the spelling is the text itself
+	text  string
+	of    *spelling // with one encoding more; nil when this is the text itself
+	steps []byte    // how much further in of the next byte comes from
+	notes []int     // where in of the first byte of each stride comes from
 }
 
 // at returns where in the text byte i of the spelling comes from.
-func (s spelling) at(i int) int {
-	if s.from == nil {
-		return i
+func (s *spelling) at(i int) int {
+	for ; s.of != nil; s = s.of {
+		from := s.notes[i/stride]
+		for _, n := range s.steps[i/stride*stride : i] {
+			from += int(n)
+		}
+		i = from
 	}
-	return s.from[i]
+	return i
 }
 
 // An escape undoes what stands at the beginning of s: it appends the bytes meant
@@ -53,10 +63,10 @@ var spellings = [][]escape{
 }
 
 // spelled yields the text and each spelling that differs from it.
-func spelled(text string) iter.Seq[spelling] {
-	return func(yield func(spelling) bool) {
+func spelled(text string) iter.Seq[*spelling] {
+	return func(yield func(*spelling) bool) {
 		for _, escapes := range spellings {
-			s, ok := spelling{text: text}, true
+			s, ok := &spelling{text: text}, true
 			for _, e := range escapes {
 				if s, ok = s.undo(e); !ok {
 					break
@@ -70,27 +80,38 @@ func spelled(text string) iter.Seq[spelling] {
 }
 
 // undo returns the spelling with the escapes undone, and false when there are none.
-func (s spelling) undo(e escape) (spelling, bool) {
+func (s *spelling) undo(e escape) (*spelling, bool) {
 	if !strings.ContainsAny(s.text, e.marks) {
 		return s, false
 	}
-	text := make([]byte, 0, len(s.text))
-	from := make([]int, 0, len(s.text)+1)
+	var text strings.Builder
+	text.Grow(len(s.text))
+	u := &spelling{of: s, steps: make([]byte, 0, len(s.text)), notes: make([]int, 0, len(s.text)/stride+1)}
+	meant, escaped := make([]byte, 0, utf8.UTFMax), false
 	for i := 0; i < len(s.text); {
-		n := 0
+		meant, n := meant, 0
 		if strings.IndexByte(e.marks, s.text[i]) >= 0 {
-			text, n = e.undo(text, s.text[i:])
+			meant, n = e.undo(meant, s.text[i:])
+			escaped = escaped || n > 0
 		}
 		if n == 0 {
-			text, n = append(text, s.text[i]), 1
+			meant, n = append(meant, s.text[i]), 1
 		}
-		for len(from) < len(text) {
-			from = append(from, s.at(i))
+		for range meant {
+			if len(u.steps)%stride == 0 {
+				u.notes = append(u.notes, i)
+			}
+			u.steps = append(u.steps, 0)
 		}
+		text.Write(meant)
+		u.steps[len(u.steps)-1] = byte(n)
 		i += n
 	}
-	from = append(from, s.at(len(s.text)))
-	return spelling{string(text), from}, true
+	if len(u.steps)%stride == 0 {
+		u.notes = append(u.notes, len(s.text))
+	}
+	u.text = text.String()
+	return u, escaped
 }
 
 // undoJSON knows the escapes of JSON, and \' and \x41 of its relatives.

@@ -143,7 +143,7 @@ func (vs *values) freeText(s, category string) {
 func (vs *values) quoted(s, category string, nested int) {
 	collect := func(piece string) {
 		vs.piece(piece, category, nested+1)
-		if plain, ok := (spelling{text: piece}).undo(jsonEscape); ok {
+		if plain, ok := (&spelling{text: piece}).undo(jsonEscape); ok {
 			vs.piece(plain.text, category, nested+1)
 		}
 	}
