@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -160,6 +161,78 @@ func TestManyAndLongValuesAreFoundInSeveralPasses(t *testing.T) {
 	}
 }
 
+func TestOfEqualValuesInSeveralPassesTheFirstCounts(t *testing.T) {
+	found := map[string][]span{"<hunter2>": nil}
+	s := newSearch(found)
+	s.room = 10
+	for _, v := range []value{{"hunter2", "a"}, {"another", "b"}, {"hunter2", "c"}, {"another", "d"}} {
+		s.add(v)
+	}
+	s.pass()
+	if got, want := found["<hunter2>"], []span{{1, 8, 7, "a"}}; !slices.Equal(got, want) {
+		t.Errorf("found %v, want %v", got, want)
+	}
+}
+
+func TestValuesThatComeAgainCostNoPass(t *testing.T) {
+	s := newSearch(map[string][]span{"hunter2 swordfish": nil})
+	s.room = 50
+	for i := range 100 {
+		s.add(value{[]string{"hunter2", "swordfish"}[i%2], "w"})
+	}
+	if len(s.machine.values) > 0 {
+		t.Errorf("a pass was made for two values of %d bytes", s.room)
+	}
+}
+
+// What is withheld may be very many short strings, which must not take many times the memory of the message.
+func TestManyShortValuesTakeLittleMemory(t *testing.T) {
+	list := func(n int, format string) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, format, i)
+		}
+		return strings.TrimSuffix(b.String(), ",")
+	}
+	const many = 300_000
+	p := policy(t, Options{Tools: []Rule{{"pay", "wallet"}, {"open", "misc"}}})
+	for _, tt := range []struct {
+		name string
+		msgs []history.Message
+	}{
+		{"of a list", []history.Message{calling("c", "pay", `{"a":[`+list(many, `"%06d",`)+`]}`)}},
+		{"of an object", []history.Message{calling("c", "pay", `{`+list(many, `"%[1]d":"%06[1]d",`)+`}`)}},
+		{"lines", []history.Message{calling("c", "pay", list(many, "%06d\n"))}},
+		{"quotations in a result", []history.Message{calling("c", "pay", "{}"), answering("c", list(many, "'%06d"))}},
+	} {
+		size := 0
+		for i := range tt.msgs {
+			size += len(history.AppendMessage(nil, &tt.msgs[i]))
+		}
+		thought := message(history.Assistant, history.Block{Type: history.ThinkingBlock, Text: "no more of it"}, history.Text("done"))
+		msgs := append(tt.msgs, calling("o", "open", "{}"), answering("o", "nothing \\n"), thought)
+		if got := taken(func() { keep(t, p, Request{}, msgs...) }) / float64(size); got > 50 {
+			t.Errorf("%s: %.1f times the message is asked for in all", tt.name, got)
+		}
+	}
+}
+
+func TestTheLatestValuesAreHeld(t *testing.T) {
+	var l latest
+	const all = enough + enough/4
+	for i := range all {
+		l.add(value{fmt.Sprintf("%08d", i), "w"})
+		l.add(value{fmt.Sprintf("%08d", i-i%1000), "again"})
+		if len(l.list) > enough || len(l.seen) != len(l.list) {
+			t.Fatalf("%d values are held, and %d are known", len(l.list), len(l.seen))
+		}
+	}
+	got := newest(l.after(nil), maxCarried)
+	if want := (value{fmt.Sprintf("%08d", all-maxCarried/8), "w"}); len(got) != maxCarried/8 || got[0] != want {
+		t.Errorf("%d are carried on from %v, want %d from %v", len(got), got[0], maxCarried/8, want)
+	}
+}
+
 func BenchmarkEchoesOfAdversaries(b *testing.B) {
 	// Each text would cost the square of its length if values were tried one by one.
 	var values []value
@@ -169,8 +242,22 @@ func BenchmarkEchoesOfAdversaries(b *testing.B) {
 	text := strings.Repeat("a", 1<<20)
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		if len(find(values, []string{text})) > 0 {
+		if len(find(values, []string{text})[text]) > 0 {
 			b.Fatal("found")
 		}
 	}
+}
+
+// find returns where the values stand in the texts.
+func find(values []value, texts []string) map[string][]span {
+	found := map[string][]span{}
+	for _, t := range texts {
+		found[t] = nil
+	}
+	s := newSearch(found)
+	for _, v := range values {
+		s.add(v)
+	}
+	s.pass()
+	return found
 }

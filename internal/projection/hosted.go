@@ -294,14 +294,16 @@ func (k *keeping) judgeHosted(msgs []history.Message) {
 	}
 }
 
-// goes notes that what stands there goes, and the values of its arguments.
+// goes notes that what stands there goes, and its arguments.
 func (k *keeping) goes(at place, v verdict, list []hosted) {
 	if k.withheld == nil {
 		k.withheld, k.pictures = map[place][]hosted{}, map[place]bool{}
 	}
 	k.verdicts[at], k.withheld[at] = v, list
 	for _, h := range list {
-		k.values.members(h.said, v.category)
+		if len(h.said) > 0 {
+			k.secrets = append(k.secrets, secret{members: h.said, category: v.category})
+		}
 	}
 }
 

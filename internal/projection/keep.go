@@ -3,7 +3,6 @@ package projection
 import (
 	"cmp"
 	"encoding/json/jsontext"
-	"maps"
 	"slices"
 	"strings"
 
@@ -130,7 +129,10 @@ func (k *Keeper) Repeats(a *history.Attachment) bool {
 		return false
 	}
 	if k.echoes == nil {
-		k.echoes = newAutomaton(k.carried.arguments, maxCarried)
+		looked := search{batch: slices.Clone(k.carried.arguments)}
+		looked.pack()
+		k.echoes = &looked.machine
+		k.echoes.build(looked.batch, looked.size)
 	}
 	for s := range spelled(text) {
 		if len(k.echoes.scan(s)) > 0 {
@@ -152,7 +154,7 @@ type keeping struct {
 	withheld map[place][]hosted  // what those hold that others ran
 	pictures map[place]bool      // withheld images that code left, of which they tell nothing
 	leanings map[*group]*leaning // of groups that results answer
-	values   values              // of withheld arguments
+	secrets  []secret            // arguments that are withheld
 	asked    *questions          // nil unless asking
 	found    questions           // and where in them values stand
 	changes  []Change
@@ -160,6 +162,13 @@ type keeping struct {
 }
 
 type place struct{ message, block int }
+
+// A secret is what is withheld of arguments: those of a call, or members that hold some.
+type secret struct {
+	call     *history.Block // nil where it is members
+	members  []strictjson.Value
+	category string
+}
 
 // questions are the texts to look for values in. What stands around results may
 // repeat neither arguments nor results, a result no arguments.
@@ -170,23 +179,43 @@ func (k *keeping) search(msgs []history.Message) {
 	// The first walk only asks where values are to be looked for.
 	k.asked = &questions{map[string][]span{}, map[string][]span{}}
 	k.walk(msgs)
-	asked := k.asked
-	k.asked = nil
-	arguments := k.values.after(k.carried.arguments)
-	k.found.results = find(arguments, slices.Collect(maps.Keys(asked.results)))
-	if k.whole && len(asked.around) == 0 {
-		return
+	k.found, k.asked = *k.asked, nil
+	k.carried.arguments = k.look(k.carried.arguments, k.spoken, k.found.results, k.found.around)
+	k.carried.results = k.look(k.carried.results, func(vs *values) { k.shown(msgs, vs) }, k.found.around)
+}
+
+// look finds the earlier values and those that are collected in the texts. It returns the
+// newest of them.
+func (k *keeping) look(earlier []value, collect func(*values), texts ...map[string][]span) []value {
+	s, l := newSearch(texts...), latest{}
+	if k.whole && s.longest == 0 {
+		return nil
 	}
-	results := k.shown(msgs).after(k.carried.results)
-	k.found.around = find(slices.Concat(arguments, results), slices.Collect(maps.Keys(asked.around)))
-	if !k.whole {
-		k.carried.arguments, k.carried.results = newest(arguments, maxCarried), newest(results, maxCarried)
+	for _, v := range earlier {
+		s.add(v)
+	}
+	collect(&values{func(v value) {
+		s.add(v)
+		if !k.whole {
+			l.add(v)
+		}
+	}})
+	s.pass()
+	return newest(l.after(earlier), maxCarried)
+}
+
+// spoken collects the values of withheld arguments.
+func (k *keeping) spoken(vs *values) {
+	for _, s := range k.secrets {
+		if s.call != nil {
+			vs.arguments(s.call, s.category)
+		}
+		vs.members(s.members, s.category)
 	}
 }
 
 // shown collects the values of withheld results.
-func (k *keeping) shown(msgs []history.Message) *values {
-	var vs values
+func (k *keeping) shown(msgs []history.Message, vs *values) {
 	for i := range msgs {
 		for j := beside; j < len(msgs[i].Content); j++ {
 			at := place{i, j}
@@ -205,10 +234,9 @@ func (k *keeping) shown(msgs []history.Message) *values {
 			}
 		}
 	}
-	return &vs
 }
 
-// judgeCalls decides on the calls and collects the values that go.
+// judgeCalls decides on the calls and notes the arguments that go.
 func (k *keeping) judgeCalls(msgs []history.Message) {
 	k.calls = map[string][]string{}
 	seen := map[[2]string]bool{}
@@ -226,7 +254,7 @@ func (k *keeping) judgeCalls(msgs []history.Message) {
 			if v := k.judge(arguments, b.Name, &k.now, &table{}); v.withheld() {
 				k.verdicts[place{i, j}] = v
 				if !k.isMarker(b) {
-					k.values.arguments(b, v.category)
+					k.secrets = append(k.secrets, secret{call: b, category: v.category})
 				}
 			}
 		}

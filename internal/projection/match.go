@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// maxNodes bounds the memory of one automaton. More values than it holds are
-// looked for in several passes.
-const maxNodes = 1 << 22
+// maxNodes bounds the memory of one automaton, which is some thirty times as much. More
+// values than it holds are looked for in several passes.
+const maxNodes = 1 << 20
 
 // A value is text that must not be kept, and the category that withholds it.
 type value struct{ text, category string }
@@ -20,36 +20,76 @@ type span struct {
 	category string
 }
 
-// find returns where the values stand in the texts, in any spelling: the spans of
-// each text that has some, in order, neither overlapping nor touching. Its cost is
-// linear in the values and in the texts.
-func find(values []value, texts []string) map[string][]span {
-	longest := 0
-	for _, t := range texts {
-		longest = max(longest, len(t))
-	}
-	// No spelling is longer than its text.
-	values = slices.DeleteFunc(slices.Clone(values), func(v value) bool { return len(v.text) > longest })
-	found := map[string][]span{}
-	for len(values) > 0 {
-		n, size := 1, len(values[0].text)
-		for n < len(values) && size+len(values[n].text) <= maxNodes {
-			size += len(values[n].text)
-			n++
-		}
-		a := newAutomaton(values[:n], size)
-		values = values[n:]
-		for _, t := range texts {
-			spans := found[t]
-			for s := range spelled(t) {
-				spans = append(spans, a.scan(s)...)
-			}
-			if len(spans) > 0 {
-				found[t] = merge(spans)
-			}
+// A search finds where values stand in texts, in any spelling. The values come one by
+// one and are held only until there are enough for a pass, so that many short ones do not
+// take many times the memory of the bytes that they stand in. Its cost is linear in the
+// texts and in the values, but for the passes.
+type search struct {
+	texts   []map[string][]span // the spans of each that has some, in order, neither overlapping nor touching
+	longest int                 // of the texts
+	room    int                 // bytes of values for one pass
+	batch   []value
+	size    int // bytes in the batch
+	machine automaton
+}
+
+func newSearch(texts ...map[string][]span) *search {
+	s := &search{texts: texts, room: maxNodes}
+	for _, list := range texts {
+		for t := range list {
+			s.longest = max(s.longest, len(t))
 		}
 	}
-	return found
+	return s
+}
+
+// add looks for one more value, of which the first of equal ones counts.
+func (s *search) add(v value) {
+	if len(v.text) > s.longest {
+		return // no spelling is longer than its text
+	}
+	if n := len(s.batch); n > 0 && s.size+len(v.text) > s.room {
+		if s.batch[n-1].text == v.text {
+			return
+		}
+		s.pack()
+		if s.size+len(v.text) > s.room || s.size > s.room/2 {
+			s.pass()
+		}
+	}
+	s.batch = append(s.batch, v)
+	s.size += len(v.text)
+}
+
+// pack puts the batch in order, each value once: those that come again and again must not cost
+// a pass each time.
+func (s *search) pack() {
+	slices.SortStableFunc(s.batch, func(a, b value) int { return cmp.Compare(a.text, b.text) })
+	s.batch = slices.CompactFunc(s.batch, func(a, b value) bool { return a.text == b.text })
+	s.size = 0
+	for _, v := range s.batch {
+		s.size += len(v.text)
+	}
+}
+
+// pass looks for the values of the batch, which is empty then.
+func (s *search) pass() {
+	s.pack()
+	if len(s.batch) == 0 {
+		return
+	}
+	s.machine.build(s.batch, s.size)
+	for _, list := range s.texts {
+		for t, spans := range list {
+			for spelt := range spelled(t) {
+				if more := s.machine.scan(spelt); len(more) > 0 {
+					spans = merge(append(spans, more...)) // at once, for most are the same in each
+				}
+			}
+			list[t] = spans
+		}
+	}
+	s.batch, s.size = s.batch[:0], 0
 }
 
 // merge puts the spans in order and makes one of those that overlap or touch.
@@ -84,48 +124,42 @@ type automaton struct {
 	ends   []uint32 // 1 + the longest value that this one ends with; 0 is none
 }
 
-// newAutomaton is made from values of size bytes together, none empty. Of equal
-// values the first counts.
-func newAutomaton(values []value, size int) *automaton {
-	values = slices.Clone(values)
-	slices.SortStableFunc(values, func(a, b value) int { return cmp.Compare(a.text, b.text) })
-	values = slices.CompactFunc(values, func(a, b value) bool { return a.text == b.text })
-	a := &automaton{
-		values: values,
-		label:  make([]byte, 1, size+1),
-		child:  make([]uint32, 1, size+2),
-		fail:   make([]uint32, 1, size+1),
-		ends:   make([]uint32, 1, size+1),
-	}
-	// The values that begin as the node does, and how long that is.
-	type stretch struct{ from, to, depth int }
-	level := []stretch{{0, len(values), 0}}
-	for n := 0; len(level) > 0; {
-		var deeper []stretch
+// build makes the automaton of values of size bytes together, in order, none empty and
+// none equal. It holds on to them, and uses its memory again.
+func (a *automaton) build(values []value, size int) {
+	a.values = values
+	a.label = append(slices.Grow(a.label[:0], size+1), 0)
+	a.child = append(slices.Grow(a.child[:0], size+2), 0)
+	a.fail = append(slices.Grow(a.fail[:0], size+1), 0)
+	a.ends = append(slices.Grow(a.ends[:0], size+1), 0)
+	// The values that begin as the node does.
+	type stretch struct{ from, to uint32 }
+	level, deeper := []stretch{{0, uint32(len(values))}}, []stretch(nil)
+	for n, depth := 0, 0; len(level) > 0; depth++ {
+		deeper = deeper[:0]
 		for _, s := range level {
 			a.child = append(a.child[:n], uint32(len(a.label)))
 			if n > 0 && a.ends[n] == 0 {
 				a.ends[n] = a.ends[a.fail[n]]
 			}
 			for from := s.from; from < s.to; {
-				if len(values[from].text) == s.depth {
+				if len(values[from].text) == depth {
 					from++ // the node itself
 					continue
 				}
-				c, to := values[from].text[s.depth], from+1
-				for to < s.to && values[to].text[s.depth] == c {
+				c, to := values[from].text[depth], from+1
+				for to < s.to && values[to].text[depth] == c {
 					to++
 				}
-				a.grow(n, c, s.depth+1, from)
-				deeper = append(deeper, stretch{from, to, s.depth + 1})
+				a.grow(n, c, depth+1, int(from))
+				deeper = append(deeper, stretch{from, to})
 				from = to
 			}
 			n++
 		}
-		level = deeper
+		level, deeper = deeper, level
 	}
 	a.child = append(a.child, uint32(len(a.label)))
-	return a
 }
 
 // grow adds the child of node n for the byte, the beginning of that length of the value.
@@ -146,7 +180,7 @@ func (a *automaton) grow(n int, c byte, length, value int) {
 func (a *automaton) step(n uint32, c byte) uint32 {
 	for {
 		first := a.child[n]
-		if i := bytes.IndexByte(a.label[first:a.child[n+1]], c); i >= 0 {
+		if i := indexByte(a.label[first:a.child[n+1]], c); i >= 0 {
 			return first + uint32(i)
 		}
 		if n == 0 {
@@ -154,6 +188,22 @@ func (a *automaton) step(n uint32, c byte) uint32 {
 		}
 		n = a.fail[n]
 	}
+}
+
+// indexByte is bytes.IndexByte of sorted bytes, which most often are one or two.
+func indexByte(list []byte, c byte) int {
+	if len(list) > 16 {
+		return bytes.IndexByte(list, c)
+	}
+	for i, b := range list {
+		if b >= c {
+			if b == c {
+				return i
+			}
+			break
+		}
+	}
+	return -1
 }
 
 // scan returns where values stand in the spelling, as spans of its text, merged.

@@ -298,7 +298,7 @@ func unquote(s string) string {
 func TestFindAgreesWithThePlainSearch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var list []value
-		for _, s := range rapid.SliceOfN(rapid.StringOfN(rapid.RuneFrom([]rune("abé")), 1, 6, -1), 1, 8).Draw(t, "values") {
+		for _, s := range rapid.SliceOfN(rapid.StringOfN(rapid.RuneFrom([]rune("abé")), 1, 6, -1), 1, 20).Draw(t, "values") {
 			list = append(list, value{s, "w"})
 		}
 		text := rapid.StringOfN(rapid.RuneFrom([]rune("abéc")), 0, 60, -1).Draw(t, "text")
@@ -313,7 +313,17 @@ func TestFindAgreesWithThePlainSearch(t *testing.T) {
 			}
 		}
 		found := make([]bool, len(text)+1)
-		for _, s := range find(list, []string{text})[text] {
+		spans := map[string][]span{text: nil}
+		s := newSearch(spans)
+		s.room = rapid.IntRange(1, 40).Draw(t, "room")
+		for _, v := range list {
+			s.add(v)
+			if s.size > max(s.room, len(v.text)) {
+				t.Fatalf("%d bytes of values are held", s.size)
+			}
+		}
+		s.pass()
+		for _, s := range spans[text] {
 			for i := s.from; i < s.to; i++ {
 				found[i] = true
 			}

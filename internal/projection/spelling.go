@@ -89,29 +89,44 @@ func (s *spelling) undo(e escape) (*spelling, bool) {
 	u := &spelling{of: s, steps: make([]byte, 0, len(s.text)), notes: make([]int, 0, len(s.text)/stride+1)}
 	meant, escaped := make([]byte, 0, utf8.UTFMax), false
 	for i := 0; i < len(s.text); {
+		plain := strings.IndexAny(s.text[i:], e.marks)
+		if plain < 0 {
+			plain = len(s.text) - i
+		}
 		meant, n := meant, 0
-		if strings.IndexByte(e.marks, s.text[i]) >= 0 {
-			meant, n = e.undo(meant, s.text[i:])
-			escaped = escaped || n > 0
-		}
-		if n == 0 {
-			meant, n = append(meant, s.text[i]), 1
-		}
-		for range meant {
-			if len(u.steps)%stride == 0 {
-				u.notes = append(u.notes, i)
+		if at := i + plain; at < len(s.text) {
+			if meant, n = e.undo(meant, s.text[at:]); n == 0 {
+				plain++ // the mark is no escape
 			}
-			u.steps = append(u.steps, 0)
 		}
-		text.Write(meant)
-		u.steps[len(u.steps)-1] = byte(n)
-		i += n
+		text.WriteString(s.text[i : i+plain])
+		u.step(i, plain, 1)
+		i += plain
+		if n > 0 {
+			escaped = true
+			text.Write(meant)
+			u.step(i, len(meant), 0)
+			u.steps[len(u.steps)-1] = byte(n)
+			i += n
+		}
 	}
 	if len(u.steps)%stride == 0 {
 		u.notes = append(u.notes, len(s.text))
 	}
 	u.text = text.String()
 	return u, escaped
+}
+
+// step notes that so many bytes come from there on, each that much further in than the one before.
+func (s *spelling) step(from, bytes int, each byte) {
+	before := len(s.steps)
+	s.steps = s.steps[:before+bytes]
+	for i := before; i < len(s.steps); i++ {
+		s.steps[i] = each
+	}
+	for i := len(s.notes) * stride; i < len(s.steps); i += stride {
+		s.notes = append(s.notes, from+(i-before)*int(each))
+	}
 }
 
 // undoJSON knows the escapes of JSON, and \' and \x41 of its relatives.

@@ -19,22 +19,49 @@ const maxNested = 8
 
 // values collects what of withheld parts must not be repeated elsewhere.
 type values struct {
+	each func(value) // is told of each, of some more than once
+}
+
+// A latest holds the values that came last, each once.
+type latest struct {
 	list []value
 	seen map[string]int // where in list
 }
 
+// enough is for how many values a latest holds it gives up the old ones: twice as many as
+// are ever carried, for none is shorter than minEcho bytes.
+const enough = 2 * maxCarried / minEcho
+
+func (l *latest) add(v value) {
+	if _, there := l.seen[v.text]; there {
+		return
+	}
+	if len(l.list) == enough {
+		l.list = newest(l.list, maxCarried)
+		clear(l.seen)
+		for i, v := range l.list {
+			l.seen[v.text] = i
+		}
+	}
+	if l.seen == nil {
+		l.seen = map[string]int{}
+	}
+	l.seen[v.text] = len(l.list)
+	l.list = append(l.list, v)
+}
+
 // after returns them behind the earlier ones, each once. Of equal ones the category of
 // the first counts.
-func (vs *values) after(earlier []value) []value {
+func (l *latest) after(earlier []value) []value {
 	var all []value
 	for _, v := range earlier {
-		if i, again := vs.seen[v.text]; again {
-			vs.list[i].category = v.category
+		if i, again := l.seen[v.text]; again {
+			l.list[i].category = v.category
 		} else {
 			all = append(all, v)
 		}
 	}
-	return append(all, vs.list...)
+	return append(all, l.list...)
 }
 
 // newest returns the last of the values that take up to so many bytes together, as
@@ -119,10 +146,11 @@ func (vs *values) piece(s, category string, nested int) (json, almost bool) {
 	if trimmed == "" || nested >= maxNested || !strings.ContainsRune(`{["`, rune(trimmed[0])) {
 		return false, false
 	}
-	if strictjson.Check([]byte(trimmed)) != nil {
+	document := []byte(trimmed)
+	if strictjson.Check(document) != nil {
 		return false, trimmed[0] == '{'
 	}
-	vs.json(strictjson.Document([]byte(trimmed)), category, nested+1)
+	vs.json(strictjson.Document(document), category, nested+1)
 	return true, true
 }
 
@@ -175,12 +203,7 @@ func (vs *values) add(s, category string) {
 	if utf8.RuneCountInString(trimmed) >= minEcho {
 		s = trimmed
 	}
-	if _, there := vs.seen[s]; there || utf8.RuneCountInString(s) < minEcho {
-		return
+	if utf8.RuneCountInString(s) >= minEcho {
+		vs.each(value{s, category})
 	}
-	if vs.seen == nil {
-		vs.seen = map[string]int{}
-	}
-	vs.seen[s] = len(vs.list)
-	vs.list = append(vs.list, value{s, category})
 }
