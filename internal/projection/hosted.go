@@ -41,33 +41,23 @@ func hostedUnder(member string, v strictjson.Value) []hosted {
 			list = append(list, hostedUnder(member, e)...)
 		}
 	case '{':
-		members := speltMembers(v)
-		if h, ok := hostedOf(member, members); ok {
+		h, ok, nests := hostedOf(member, v)
+		if ok {
 			list = append(list, h)
 		}
-		for _, m := range members {
-			if k := m.Kind(); k == '[' || k == '{' {
-				list = append(list, hostedUnder(m.name, m.Value)...)
+		if !nests {
+			return list
+		}
+		for name, m := range v.Members() {
+			if nested(m) {
+				list = append(list, hostedUnder(spelt(name), m)...)
 			}
 		}
 	}
 	return list
 }
 
-// A speltMember is one of an object, its name in one spelling.
-type speltMember struct {
-	name string
-	strictjson.Value
-}
-
-// speltMembers reads an object once: each level of it is read again inside.
-func speltMembers(v strictjson.Value) []speltMember {
-	var members []speltMember
-	for name, m := range v.Members() {
-		members = append(members, speltMember{spelt(name), m})
-	}
-	return members
-}
+func nested(v strictjson.Value) bool { return v.Kind() == '[' || v.Kind() == '{' }
 
 // spelt makes the spellings of a member alike.
 func spelt(name string) string {
@@ -91,12 +81,14 @@ type hostedObject struct {
 	hosted
 	name, typ, kind           string
 	action, other             []strictjson.Value
+	gathers                   bool // whether other is made: there may be very many, and few objects need them
+	any, nests                bool // whether there are others, and objects or lists
 	arguments, code, declares bool
 }
 
-func (o *hostedObject) take(member speltMember) {
-	m := member.Value
-	switch member.name {
+func (o *hostedObject) take(member string, m strictjson.Value) {
+	o.nests = o.nests || nested(m)
+	switch member {
 	case "type":
 		o.typ, _ = m.Text()
 	case "name", "tool", "toolname", "function", "functionname":
@@ -104,7 +96,7 @@ func (o *hostedObject) take(member speltMember) {
 		if ok {
 			o.perhaps = append(o.perhaps, name)
 		}
-		if member.name == "name" {
+		if member == "name" {
 			o.name = name
 		}
 	case "id":
@@ -133,17 +125,25 @@ func (o *hostedObject) take(member speltMember) {
 		o.declares = true
 	case "parameters":
 		o.declares = o.declares || isSchema(m)
-		o.other = append(o.other, m)
+		o.rest(m)
 	default:
+		o.rest(m)
+	}
+}
+
+func (o *hostedObject) rest(m strictjson.Value) {
+	o.any = true
+	if o.gathers {
 		o.other = append(o.other, m)
 	}
 }
 
-// hostedOf reads one object, which is the value of that member, or in a list that is.
-func hostedOf(under string, members []speltMember) (h hosted, ok bool) {
+// hostedOf reads one object, which is the value of that member, or in a list that is. nests
+// tells that there are objects or lists in it.
+func hostedOf(under string, v strictjson.Value) (h hosted, ok, nests bool) {
 	var o hostedObject
-	for _, m := range members {
-		o.take(m)
+	for name, m := range v.Members() {
+		o.take(spelt(name), m)
 	}
 	tool, client := toolOfType(o.typ)
 	if tool == "" && under == executedTools {
@@ -170,13 +170,17 @@ func hostedOf(under string, members []speltMember) (h hosted, ok bool) {
 	within := strings.HasSuffix(under, toolCall) || strings.HasSuffix(under, toolResponse)
 	o.bare = within && len(o.tools) == 0 && len(o.said)+len(o.told) > 0
 	// A type that is none of a call or a result tells that a name is none of a tool.
-	if o.declares || o.typ != "" && tool == "" || len(o.said)+len(o.told)+len(o.other) == 0 {
+	if o.declares || o.typ != "" && tool == "" || len(o.said)+len(o.told) == 0 && !o.any {
 		o.perhaps = nil
 	}
-	if len(o.perhaps) > 0 {
-		o.said = append(o.said, o.other...)
+	if len(o.perhaps) > 0 && o.any {
+		again := hostedObject{gathers: true}
+		for name, m := range v.Members() {
+			again.take(spelt(name), m)
+		}
+		o.said = append(o.said, again.other...)
 	}
-	return o.hosted, len(o.tools)+len(o.perhaps) > 0 || o.answers != "" || o.server && o.arguments || o.bare
+	return o.hosted, len(o.tools)+len(o.perhaps) > 0 || o.answers != "" || o.server && o.arguments || o.bare, o.nests
 }
 
 // isSchema reports whether parameters are those of a declaration, not of a call.
@@ -230,7 +234,7 @@ func carried(b *history.Block) (list []hosted, whole bool) {
 	}
 	extra := strictjson.Value{Raw: b.Extra}
 	if b.Media() && extra.Kind() == '{' {
-		_, whole = hostedOf("", speltMembers(extra))
+		_, whole, _ = hostedOf("", extra)
 	}
 	return hostedIn(extra), whole
 }

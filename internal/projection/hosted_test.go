@@ -2,11 +2,13 @@ package projection
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"historyd/internal/history"
+	"historyd/internal/strictjson"
 )
 
 func opaque(json string) history.Block {
@@ -149,5 +151,17 @@ func TestMediaOfAResultGoesWithIt(t *testing.T) {
 	}
 	if got, want := fmt.Sprintf("%q", left), fmt.Sprintf("%q", []string{"hunter2", binary, "harmless"}); got != want {
 		t.Errorf("left %s, want %s", got, want)
+	}
+}
+
+// What a provider sent may have very many members, none of which is anything.
+func TestManyMembersOfAProviderTakeLittleMemory(t *testing.T) {
+	var b strings.Builder
+	for i := range 100_000 {
+		fmt.Fprintf(&b, `"%06d":1,`, i)
+	}
+	v := strictjson.Value{Raw: []byte("{" + strings.TrimSuffix(b.String(), ",") + "}")}
+	if got := taken(func() { hostedIn(v) }) / float64(len(v.Raw)); got > 3 {
+		t.Errorf("%.1f times their bytes are asked for in all", got)
 	}
 }
