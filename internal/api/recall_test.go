@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json/jsontext"
 	"fmt"
 	"strings"
@@ -142,6 +143,41 @@ func TestWithoutRetrievers(t *testing.T) {
 	want(t, got, 200, "")
 	if got.body != `{"object":"list","data":[],"has_more":false,"next":null,"behind":true}` {
 		t.Errorf("search: %s", got.body)
+	}
+}
+
+// A lookout is a recaller that looks around while it is asked.
+type lookout struct{ look func() }
+
+func (l *lookout) Recall(context.Context, recall.Ask) recall.Recalled {
+	l.look()
+	return recall.Recalled{Skipped: true}
+}
+
+// Others may take long to answer, and a body has been read by then.
+func TestARecallKeepsNoRoomWhileOthersAreAsked(t *testing.T) {
+	looked, l := 0, lookout{}
+	d := newDaemon(t, projection.Options{}, func(o *Options) { o.Pipeline = withRecaller(t, &l) })
+	d.say("ann", "x", "hello")
+	crowd := d.handler.(*server).visit(d.caller("ann")).crowd
+	l.look = func() {
+		looked++
+		own, all := crowd.own.TryAcquire(objectsAtOnce), crowd.all.TryAcquire(crowdsAtOnce*objectsAtOnce)
+		if !own || !all {
+			t.Errorf("the caller has all its room: %v, all callers have theirs: %v", own, all)
+		}
+		if own {
+			crowd.own.Release(objectsAtOnce)
+		}
+		if all {
+			crowd.all.Release(crowdsAtOnce * objectsAtOnce)
+		}
+	}
+	query := `{"query":"` + strings.Repeat("{", 2*manyObjects) + `"}`
+	want(t, d.post("ann", "/v1/conversations/x/recall", query), 200, "")
+	want(t, d.post("ann", replayOfX, `{"recall":`+query+`}`), 200, "")
+	if looked != 2 {
+		t.Errorf("others were asked %d times, want 2", looked)
 	}
 }
 

@@ -212,6 +212,33 @@ func TestALargeAnswerIsReadInTime(t *testing.T) {
 	}
 }
 
+// The last of a large answer may leave when its handler has returned. What time the rest took
+// must not be missing then.
+func TestTheEndOfALargeAnswerHasItsOwnTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const path, chars, last = "/v1/conversations/%s/replay", 2 * light, 1000
+		d := newHandler(t, projection.Options{})
+		d.fill("x", chars)
+		around := len(d.alone("ann", "GET", fmt.Sprintf(path, "x"), "").body) - chars
+		d.fill("y", chars-around+last)
+		conn := dial(t, d.handler)
+		began := time.Now()
+		d.ask(conn, "GET", fmt.Sprintf(path, "y"))
+		time.Sleep(writeStall - time.Second)
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		must(t, err)
+		if res.ContentLength != chars+last {
+			t.Fatalf("the answer has %d bytes, want %d, of which the last few wait in a buffer", res.ContentLength, chars+last)
+		}
+		_, err = io.CopyN(io.Discard, res.Body, chars)
+		must(t, err)
+		time.Sleep(time.Until(began.Add(writeStall + timeAtPace(res.ContentLength) + time.Minute)))
+		if rest, err := io.ReadAll(res.Body); err != nil || len(rest) != last {
+			t.Errorf("the end has %d bytes of %d, %v", len(rest), last, err)
+		}
+	})
+}
+
 // Between two reads of a body, and after its end, the server may take its time.
 func TestTheServersOwnTimeIsNoStallOfABody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
