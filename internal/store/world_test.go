@@ -40,8 +40,9 @@ type world struct {
 	t    *testing.T
 	what string // of the test, for messages
 	may  map[string]map[string]bool
-	open map[string]map[string]bool // batches that a process that dies may yet leave behind the last one
-	keys map[string]sent            // by batch, of those with a key
+	open map[string]map[string]bool       // batches that a process that dies may yet leave behind the last one
+	back map[string][]func(string) string // likewise rewinds
+	keys map[string]sent                  // by batch, of those with a key
 }
 
 type sent struct {
@@ -50,7 +51,7 @@ type sent struct {
 }
 
 func newWorld(t *testing.T, what string) *world {
-	return &world{t: t, what: what, may: map[string]map[string]bool{}, open: map[string]map[string]bool{}, keys: map[string]sent{}}
+	return &world{t: t, what: what, may: map[string]map[string]bool{}, open: map[string]map[string]bool{}, back: map[string][]func(string) string{}, keys: map[string]sent{}}
 }
 
 func (w *world) fatalf(format string, args ...any) {
@@ -76,7 +77,7 @@ func (w *world) did(conversation string, err error, change func(content string) 
 	}
 	w.may[conversation] = after
 	if err == nil {
-		w.open[conversation] = nil
+		w.open[conversation], w.back[conversation] = nil, nil
 	}
 }
 
@@ -100,7 +101,10 @@ func (w *world) added(conversation, batch string, err error) {
 }
 
 // died notes that a process has ended: what it left open is settled when the next one starts.
-func (w *world) died() { clear(w.open) }
+func (w *world) died() {
+	clear(w.open)
+	clear(w.back)
+}
 
 // saw notes what a read has shown: it must have been possible, and it stays.
 func (w *world) saw(conversation, content string) {
@@ -111,6 +115,9 @@ func (w *world) saw(conversation, content string) {
 	}
 	shown := strings.Fields(content)
 	maps.DeleteFunc(may, func(c string, _ bool) bool {
+		if slices.ContainsFunc(w.back[conversation], func(rewind func(string) string) bool { return rewind(content) == c }) {
+			return false
+		}
 		settled := slices.DeleteFunc(strings.Fields(c), func(b string) bool { return w.open[conversation][bare(b)] && !slices.Contains(shown, b) })
 		return strings.Join(settled, " ") != content
 	})
@@ -365,7 +372,7 @@ func rewinds(conversation string, batches int) step {
 		if err == nil && (r.Epoch == state.Epoch || r.LastSeq != state.LastSeq) {
 			w.fatalf("rewound to %+v from %+v", r, state)
 		}
-		w.did(conversation, err, func(content string) string {
+		change := func(content string) string {
 			fields := strings.Fields(content)
 			for i, f := range fields {
 				if !kept[bare(f)] {
@@ -373,7 +380,11 @@ func rewinds(conversation string, batches int) step {
 				}
 			}
 			return canonical(fields)
-		})
+		}
+		w.did(conversation, err, change)
+		if err != nil {
+			w.back[conversation] = append(w.back[conversation], change)
+		}
 		return err
 	}}
 }
