@@ -70,9 +70,9 @@ func (s *server) postTurns(x *exchange, r *http.Request) error {
 		return err
 	}
 	turn.Messages, turn.Categories = a.Messages, a.Categories
-	ctx, cancel := context.WithTimeout(r.Context(), deadline)
-	defer cancel()
-	done, err := s.pipeline.Record(ctx, c, turn)
+	turn.Stays = true
+	var done pipeline.Recorded
+	x.within(r, deadline, func(ctx context.Context) { done, err = s.pipeline.Record(ctx, c, turn) })
 	if err != nil {
 		return err
 	}

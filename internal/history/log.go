@@ -169,6 +169,10 @@ type Batch struct {
 	// FindCalls. It may be nil.
 	Note jsontext.Value
 	Fold Folder // nil means never
+
+	// Stays says that whoever appends can stay until it is known what became of it, though ctx has
+	// ended: an engine may then commit on the goroutine that calls it. How long a disk hangs, the call takes.
+	Stays bool
 }
 
 // ImportMode says what an import does with what is there.

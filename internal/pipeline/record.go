@@ -19,6 +19,7 @@ type Turn struct {
 	Categories map[string]string      // of tools, by name; "*" names all the others
 	Key        string                 // idempotency key; none when empty
 	IfMatch    func(etag string) bool // nil means no condition
+	Stays      bool                   // as in history.Batch
 }
 
 // Recorded tells what was committed, and what was altered before.
@@ -78,6 +79,7 @@ func (p *Pipeline) record(ctx context.Context, c Conversation, t Turn) (Recorded
 		IfMatch:     t.IfMatch,
 		Note:        note{Changes: noted(kept.Changes), Categories: kept.Categories}.encode(),
 		Fold:        p.compactor,
+		Stays:       t.Stays,
 	})
 	if err != nil {
 		return Recorded{}, fmt.Errorf("append: %w", located(err, t.Messages))

@@ -57,36 +57,51 @@ func (l *log) Append(ctx context.Context, b history.Batch) (history.Receipt, err
 		if err := ctx.Err(); err != nil {
 			return history.Receipt{}, err
 		}
-		t, err := l.store.acquire(ctx, l.key)
-		if err != nil {
-			l.store.refused(err)
-			return history.Receipt{}, err
+		if receipt, err := l.append(ctx, b); err != errRetry {
+			return receipt, err
 		}
-		p := &pending{batch: b, done: make(chan struct{})}
-		if err := t.enqueue(p); err != nil {
-			l.store.release(t)
-			return history.Receipt{}, err
-		}
-		select {
-		case <-p.done:
-		case <-ctx.Done():
-			if t.withdraw(p) {
-				l.store.release(t)
-				return history.Receipt{}, ctx.Err()
-			}
-			// The leader has it and may commit it; until then the transcript stays in use.
-			go func() {
-				<-p.done
-				l.store.release(t)
-			}()
-			return history.Receipt{}, ctx.Err()
-		}
-		l.store.release(t)
-		if p.err == errRetry {
-			continue
-		}
-		return p.receipt, p.err
 	}
+}
+
+func (l *log) append(ctx context.Context, b history.Batch) (history.Receipt, error) {
+	t, err := l.store.acquire(ctx, l.key)
+	if err != nil {
+		l.store.refused(err)
+		return history.Receipt{}, err
+	}
+	held := true
+	defer func() {
+		if held {
+			l.store.release(t)
+		}
+	}()
+	p := &pending{batch: b, done: make(chan struct{})}
+	leads, err := t.enqueue(p)
+	if err != nil {
+		return history.Receipt{}, err
+	}
+	if leads {
+		t.begin(ctx, b.Stays)
+	}
+	select {
+	case <-p.done:
+		return p.receipt, p.err
+	default:
+	}
+	select {
+	case <-p.done:
+		return p.receipt, p.err
+	case <-ctx.Done():
+	}
+	if !t.withdraw(p) {
+		// The leader has it and may commit it; until then the transcript stays in use.
+		held = false
+		go func() {
+			<-p.done
+			l.store.release(t)
+		}()
+	}
+	return history.Receipt{}, ctx.Err()
 }
 
 // Limits of one conversation: how many appends share a sync, and how many may wait.
@@ -95,18 +110,17 @@ const (
 	maxQueue = 4096
 )
 
-func (t *transcript) enqueue(p *pending) error {
+// enqueue has the append wait for a leader, and reports whether whoever appends is to find one.
+func (t *transcript) enqueue(p *pending) (leads bool, err error) {
 	t.queueMu.Lock()
 	defer t.queueMu.Unlock()
 	if len(t.queue) >= maxQueue {
-		return history.ErrBusy
+		return false, history.ErrBusy
 	}
 	t.queue = append(t.queue, p)
-	if !t.leading {
-		t.leading = true
-		go t.lead() // ends when the queue is empty; who waits may give up, the leader never does
-	}
-	return nil
+	leads = !t.leading
+	t.leading = true
+	return leads, nil
 }
 
 // withdraw takes an append that nobody waits for any more out of the queue; false
@@ -122,22 +136,72 @@ func (t *transcript) withdraw(p *pending) bool {
 	return true
 }
 
+// maxHere is how many of those who append commit on their own goroutines at a time: so many stand still while a disk hangs.
+const maxHere = 128
+
+// begin has the queue committed, by the goroutine at hand as long as it stays: so no other has to be woken
+// and waited for.
+func (t *transcript) begin(ctx context.Context, stays bool) {
+	over := false
+	defer func() {
+		if !over {
+			go t.lead() // ends when the queue is empty; who waits may give up, the leader never does
+		}
+	}()
+	over = stays && t.commitHere(ctx)
+}
+
+// commitHere commits one group. It reports whether that was all.
+func (t *transcript) commitHere(ctx context.Context) bool {
+	here := &t.store.here
+	defer here.Add(-1)
+	if here.Add(1) > maxHere || t.change.lock(ctx) != nil {
+		return false
+	}
+	t.commitNext()
+	return t.idle()
+}
+
+// idle ends the time of a leader if nobody waits.
+func (t *transcript) idle() bool {
+	t.queueMu.Lock()
+	defer t.queueMu.Unlock()
+	t.leading = len(t.queue) > 0
+	return !t.leading
+}
+
 // lead commits, group by group, until nobody waits.
 func (t *transcript) lead() {
-	for {
+	for more := true; more; {
 		_ = t.change.lock(context.Background())
-		group := t.nextGroup()
-		if group != nil {
-			t.commitGroup(group)
+		more = t.commitNext()
+	}
+}
+
+// errPanicked is of an append whose commit panicked: it is not known what became of it.
+var errPanicked = errors.New("the commit panicked")
+
+// commitNext commits the next group, if there is one, and lets go of t.change.
+func (t *transcript) commitNext() bool {
+	group := t.nextGroup()
+	done := group == nil
+	defer func() {
+		if !done {
+			t.poison() // nothing is known of what lies behind the acknowledged line
 		}
 		t.change.unlock()
-		if group == nil {
-			return
-		}
 		for _, p := range group {
+			if !done {
+				p.err = errPanicked
+			}
 			close(p.done)
 		}
+	}()
+	if group != nil {
+		t.commitGroup(group)
+		done = true
 	}
+	return group != nil
 }
 
 // nextGroup takes from the queue what is to be committed next; nil ends the leader.

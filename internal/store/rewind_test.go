@@ -221,6 +221,9 @@ func TestAPanicKeepsNoTranscriptInUse(t *testing.T) {
 	}
 	bad := func() error { panic("of the caller's") }
 	for name, fn := range map[string]func(){
+		"an append": func() {
+			_, _ = l.Append(t.Context(), history.Batch{Stays: true, IfMatch: func(string) bool { panic("of the caller's") }})
+		},
 		"a rewind": func() { _, _ = l.Rewind(t.Context(), history.Rewind{Before: bad}) },
 		"an import": func() {
 			_, _ = l.Import(t.Context(), history.Import{Mode: history.Extend, Before: bad, Messages: slices2([]history.Message{user("y")})})
@@ -242,6 +245,12 @@ func TestAPanicKeepsNoTranscriptInUse(t *testing.T) {
 			}
 		}
 		s.mu.Unlock()
+	}
+	if _, err := l.Append(t.Context(), batch("z")); err != nil {
+		t.Error(err)
+	}
+	if got := texts(t, l); !slices.Equal(got, []string{"1:x", "2:z"}) {
+		t.Errorf("read %q", got)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)

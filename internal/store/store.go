@@ -92,6 +92,7 @@ type Store struct {
 	catalogues catalogues
 	trails     trails
 	stalls     stalls
+	here       atomic.Int64 // commits on goroutines of those who append
 }
 
 // entry is a transcript's place in the table of open ones. While it is not ready it

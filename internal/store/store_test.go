@@ -46,8 +46,9 @@ func user(text string) history.Message {
 	return history.Message{Role: history.User, Kind: history.Person, Status: history.Complete, Content: []history.Block{history.Text(text)}}
 }
 
+// batch is committed as the daemon does it, by whoever appends.
 func batch(texts ...string) history.Batch {
-	var b history.Batch
+	b := history.Batch{Stays: true}
 	for _, s := range texts {
 		b.Messages = append(b.Messages, user(s))
 	}

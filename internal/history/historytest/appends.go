@@ -242,7 +242,9 @@ func givenUp(t *testing.T, e Engine) {
 			cancel()
 		}
 		go cancel()
-		_, errs[i] = l.Append(ctx, said(fmt.Sprint(i), fmt.Sprint(i)))
+		b := said(fmt.Sprint(i), fmt.Sprint(i))
+		b.Stays = i%2 == 0
+		_, errs[i] = l.Append(ctx, b)
 		cancel()
 	})
 	mustAppend(t, l, said("end"))

@@ -1,0 +1,172 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"historyd/internal/durable/crashfs"
+)
+
+// Whoever stays stands still while its commit hangs, whatever it gave up, and hears what became of it. Only so many do.
+func TestWhoStaysCommitsItself(t *testing.T) {
+	t.Parallel()
+	fsys := crashfs.New()
+	s, err := Open(Options{FS: fsys, NewID: safeIDs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hung, heals := make(chan struct{}, 2*maxHere), make(chan struct{})
+	fsys.FailWhen(func(op crashfs.Op) error {
+		if op.Kind == "Sync" {
+			hung <- struct{}{}
+			<-heals
+		}
+		return nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	outcomes := make(chan error, maxHere)
+	for i := range maxHere {
+		clients.Go(func() {
+			_, err := s.Log(ann, fmt.Sprint(i)).Append(ctx, batch("x"))
+			outcomes <- err
+		})
+	}
+	for range maxHere {
+		<-hung
+	}
+	cancel()
+	late, stop := context.WithCancel(t.Context())
+	clients.Go(func() {
+		<-hung
+		stop()
+	})
+	inTime(t, func() {
+		if _, err := s.Log(ann, "one more").Append(late, batch("x")); !errors.Is(err, context.Canceled) {
+			t.Errorf("one more that hangs: %v", err)
+		}
+	})
+	if n := len(outcomes); n > 0 {
+		t.Errorf("%d return while the disk hangs", n)
+	}
+	close(heals)
+	clients.Wait()
+	for range maxHere {
+		if err := <-outcomes; err != nil {
+			t.Errorf("an append that stayed: %v", err)
+		}
+	}
+	if n := s.here.Load(); n != 0 {
+		t.Errorf("%d commit in the end", n)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Before a commit has begun, whoever stays may leave: it is not made then, and what comes after it is.
+func TestWhoStaysMayLeaveWhileItWaits(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, crashfs.New())
+	l := s.Log(ann, "a")
+	tr, err := s.acquire(t.Context(), transcriptKey{ann, "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.change.lock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var first sync.WaitGroup
+	first.Go(func() {
+		if _, err := l.Append(ctx, batch("left")); !errors.Is(err, context.Canceled) {
+			t.Errorf("an append that nobody waits for: %v", err)
+		}
+	})
+	await(t, tr, func() bool { return tr.leading })
+	cancel()
+	first.Wait()
+	var second sync.WaitGroup
+	second.Go(func() {
+		if _, err := l.Append(t.Context(), batch("stayed")); err != nil {
+			t.Error(err)
+		}
+	})
+	await(t, tr, func() bool { return len(tr.queue) == 1 })
+	tr.change.unlock()
+	second.Wait()
+	s.release(tr)
+	if got := texts(t, l); !slices.Equal(got, []string{"1:stayed"}) {
+		t.Errorf("read %q", got)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A leader that stays leads one group: what came meanwhile is committed by another, in one.
+func TestWhoStaysLeavesTheRestToOthers(t *testing.T) {
+	t.Parallel()
+	const n = 20
+	fsys := crashfs.New()
+	s := mustOpen(t, fsys)
+	l := s.Log(ann, "a")
+	if _, err := l.Append(t.Context(), batch("0")); err != nil {
+		t.Fatal(err)
+	}
+	hung, heals, syncs := make(chan struct{}), make(chan struct{}), 0
+	fsys.FailWhen(func(op crashfs.Op) error {
+		if op.Kind == "Sync" {
+			if syncs++; syncs == 1 {
+				close(hung)
+				<-heals
+			}
+		}
+		return nil
+	})
+	var clients sync.WaitGroup
+	for i := range n + 1 {
+		clients.Go(func() {
+			if _, err := l.Append(t.Context(), batch(fmt.Sprint(i))); err != nil {
+				t.Error(err)
+			}
+		})
+		<-hung
+	}
+	tr := s.open[transcriptKey{ann, "a"}].t
+	await(t, tr, func() bool { return len(tr.queue) == n })
+	close(heals)
+	clients.Wait()
+	if syncs != 2 {
+		t.Errorf("%d syncs for an append alone and %d together", syncs, n)
+	}
+	if got := texts(t, l); len(got) != n+2 {
+		t.Errorf("read %q", got)
+	}
+	await(t, tr, func() bool { return !tr.leading })
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// await polls what the queue guards.
+func await(t *testing.T, tr *transcript, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; runtime.Gosched() {
+		tr.queueMu.Lock()
+		ok := done()
+		tr.queueMu.Unlock()
+		switch {
+		case ok:
+			return
+		case time.Now().After(end):
+			t.Fatal("it does not come to pass")
+		}
+	}
+}
