@@ -67,6 +67,15 @@ func (d *digest) message(m *history.Message) {
 	}
 }
 
+// long reports whether the digest holds much more text than its line can show.
+func (d *digest) long() bool {
+	n := len(d.user.text) + len(d.reference.text) + len(d.assistant.text)
+	for i := range d.tools {
+		n += len(d.tools[i].name)
+	}
+	return n > maxUnwrittenBytes
+}
+
 // said is the text of a message without the white space around it. In place of an
 // answer, a provider's error says nothing.
 func said(m *history.Message) string {

@@ -1,6 +1,7 @@
 package compaction
 
 import (
+	"slices"
 	"strconv"
 	"unicode"
 	"unicode/utf16"
@@ -12,9 +13,14 @@ import (
 // that at most limit code points stand between the quotes; what is missing is
 // then counted behind them, where no text can say so.
 func appendQuoted(dst []byte, s string, limit int) []byte {
-	dst = append(dst, '"')
+	dst = append(slices.Grow(dst, min(len(s), limit)+len("\"… (1000000 more)")), '"')
 	size := 0
 	for i, r := range s {
+		if literal(r) && size < limit {
+			dst = append(dst, byte(r))
+			size++
+			continue
+		}
 		mark := len(dst)
 		dst = appendEscaped(dst, r)
 		if size += utf8.RuneCount(dst[mark:]); size > limit {
@@ -41,7 +47,7 @@ func appendEscaped(dst []byte, r rune) []byte {
 		return append(dst, `\r`...)
 	case r == '\t':
 		return append(dst, `\t`...)
-	case r >= ' ' && r < 0x7f && r != '<' && r != '>':
+	case literal(r):
 		return append(dst, byte(r))
 	case r < utf8.RuneSelf || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp):
 		if hi, lo := utf16.EncodeRune(r); hi != unicode.ReplacementChar {
@@ -50,6 +56,11 @@ func appendEscaped(dst []byte, r rune) []byte {
 		return appendHex(dst, r)
 	}
 	return utf8.AppendRune(dst, r)
+}
+
+// literal reports whether r is of ASCII and stands for itself.
+func literal(r rune) bool {
+	return r >= ' ' && r < 0x7f && r != '<' && r != '>' && r != '"' && r != '\\'
 }
 
 func appendHex(dst []byte, r rune) []byte {

@@ -25,7 +25,8 @@ type unit struct {
 type trace struct {
 	through int64 // seq of its last message
 	at      time.Time
-	line    string // once it has ended
+	digest  *digest // until the line is written
+	line    string
 }
 
 // A call waits for its result, or has it.
@@ -48,7 +49,7 @@ type window struct {
 	turns    int64           // folded
 	folded   int             // units that have left
 	units    []unit
-	digest   digest // of the last unit
+	written  int // units whose lines are written; the newest ones wait for whether they are needed
 	messages int64
 	started  bool // a turn-starting message has been met, or is in prev
 	lines    int  // of units
@@ -104,11 +105,12 @@ func (w *window) add(m *history.Message) {
 		u.turns = 1
 	}
 	u.told.through, u.told.at = m.Seq, m.At
-	w.digest.message(m)
+	d := u.told.digest
+	d.message(m)
 	for i := range m.Content {
 		switch b := &m.Content[i]; b.Type {
 		case history.ToolCall:
-			w.calls = append(w.calls, call{id: b.ID, unit: number, at: w.messages, tool: w.digest.call(b.Name)})
+			w.calls = append(w.calls, call{id: b.ID, unit: number, at: w.messages, tool: d.call(b.Name)})
 			w.waiting[b.ID] = append(w.waiting[b.ID], w.first+len(w.calls)-1)
 		case history.ToolResult:
 			w.answer(b, number)
@@ -140,14 +142,34 @@ func (w *window) begin(m *history.Message) {
 		continued = false
 	}
 	if n := len(w.units); n > 0 {
-		w.units[n-1].told.line = w.digest.line(w.limit)
 		w.joints = append(w.joints, w.folded+n)
+		if w.last().long() || n-w.written >= maxUnwritten {
+			w.write(n)
+		}
 	}
-	w.units = append(w.units, unit{start: w.messages, continued: continued, told: &trace{}})
-	w.digest = digest{at: m.At, continued: continued}
+	w.units = append(w.units, unit{start: w.messages, continued: continued, told: &trace{digest: &digest{at: m.At, continued: continued}}})
 	if w.lines++; w.lines >= w.trimAt {
 		w.trim()
 		w.trimAt = 2*w.lines + trimLines
+	}
+}
+
+// A digest that holds more than maxUnwrittenBytes of text is written when its unit ends, and so are those before it;
+// else so many digests wait.
+const (
+	maxUnwritten      = 64
+	maxUnwrittenBytes = 8 << 10
+)
+
+// last is the digest of the last unit.
+func (w *window) last() *digest { return w.units[len(w.units)-1].told.digest }
+
+// write writes the lines of the first n units, which have ended.
+func (w *window) write(n int) {
+	for ; w.written < n; w.written++ {
+		if t := w.units[w.written].told; t != nil {
+			t.line, t.digest = t.digest.line(w.limit), nil
+		}
 	}
 }
 
@@ -157,9 +179,10 @@ const trimLines = 1024
 // trim lets go of the lines of units that will leave together with so many newer ones
 // that a summary has no room for theirs. What cannot be parted stays so.
 func (w *window) trim() {
+	w.write(len(w.units) - 1) // the last one has not ended
 	room := w.c.maxChars
 	joints := w.joints
-	for i := len(w.units) - 2; i >= 0; i-- { // the last one has no line yet
+	for i := len(w.units) - 2; i >= 0; i-- {
 		for len(joints) > 0 && joints[len(joints)-1] > w.folded+i {
 			room, joints = w.c.maxChars, joints[:len(joints)-1]
 		}
@@ -179,18 +202,18 @@ func (w *window) trim() {
 func (w *window) answer(b *history.Block, number int) {
 	ids := w.waiting[b.CallID]
 	if len(ids) == 0 {
-		w.digest.result(-1, b)
+		w.last().result(-1, b)
 		return
 	}
 	c := &w.calls[ids[len(ids)-1]-w.first]
 	if w.messages-c.at > w.c.reach {
-		w.digest.result(-1, b)
+		w.last().result(-1, b)
 		return
 	}
 	if c.unit == number {
-		w.digest.result(c.tool, b)
+		w.last().result(c.tool, b)
 	} else {
-		w.digest.result(-1, b)
+		w.last().result(-1, b)
 		w.joints = w.joints[:sort.SearchInts(w.joints, c.unit+1)]
 	}
 	c.answered = true
@@ -278,6 +301,7 @@ func (w *window) parting(at history.Window) int {
 // leave moves the first n units to the summary.
 func (w *window) leave(n int) {
 	s := &w.summary
+	w.write(n)
 	for i := range w.units[:n] {
 		u := &w.units[i]
 		s.Turns += int64(u.turns)
@@ -294,7 +318,7 @@ func (w *window) leave(n int) {
 	lines, omitted := w.c.fit(s)
 	s.Lines, s.Omitted = slices.Clone(lines), omitted
 	clear(w.units[:n])
-	w.units, w.folded = w.units[n:], w.folded+n
+	w.units, w.folded, w.written = w.units[n:], w.folded+n, w.written-n
 	w.looked, w.past = 0, history.Window{}
 	w.joints = w.joints[sort.SearchInts(w.joints, w.folded+1):]
 }

@@ -102,11 +102,7 @@ func ending(raw []byte, i int) int {
 	for depth := 0; ; i++ {
 		switch raw[i] {
 		case '"':
-			for i++; raw[i] != '"'; i++ {
-				if raw[i] == '\\' {
-					i++
-				}
-			}
+			i = closing(raw, i)
 			if depth == 0 {
 				return i + 1
 			}
@@ -123,6 +119,20 @@ func ending(raw []byte, i int) int {
 			if depth == 0 {
 				return i
 			}
+		}
+	}
+}
+
+// closing returns where the quote is that closes the string at i.
+func closing(raw []byte, i int) int {
+	for i++; ; i++ {
+		i += bytes.IndexByte(raw[i:], '"')
+		escapes := 0
+		for raw[i-1-escapes] == '\\' {
+			escapes++
+		}
+		if escapes%2 == 0 {
+			return i
 		}
 	}
 }
