@@ -243,6 +243,8 @@ func (t *transcript) commitGroup(group []*pending) {
 		return
 	}
 	d := t.newDraft(snap)
+	d.borrow()
+	defer d.vacate()
 	for _, p := range group {
 		p.receipt, p.err = d.add(p.batch, sp)
 		t.store.refused(p.err)

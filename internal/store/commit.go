@@ -143,6 +143,43 @@ func summaryLine(s *history.Summary) *summary {
 		s.Text, s.TextSeq, s.Model}
 }
 
+// append appends the summary as its tags say.
+func (s *summary) append(dst []byte) []byte {
+	dst = append(dst, `{"lines":[`...)
+	for i, line := range s.Lines {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = history.AppendString(dst, line)
+	}
+	dst = append(dst, ']')
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{{"through_seq", s.ThroughSeq}, {"turns", s.Turns}, {"messages", s.Messages}, {"omitted", s.Omitted}} {
+		dst = strconv.AppendInt(appendName(dst, f.name), f.value, 10)
+	}
+	dst = history.AppendString(appendName(dst, "at"), s.At)
+	dst = history.AppendString(appendName(dst, "source"), s.Source)
+	if s.Text != "" {
+		dst = history.AppendString(appendName(dst, "text"), s.Text)
+	}
+	if s.TextSeq != 0 {
+		dst = strconv.AppendInt(appendName(dst, "text_seq"), s.TextSeq, 10)
+	}
+	if s.Model != "" {
+		dst = history.AppendString(appendName(dst, "model"), s.Model)
+	}
+	return append(dst, '}')
+}
+
+// appendName appends the name of a member that is not the first.
+func appendName(dst []byte, name string) []byte {
+	dst = append(dst, `,"`...)
+	dst = append(dst, name...)
+	return append(dst, `":`...)
+}
+
 func (s *summary) value() *history.Summary {
 	return &history.Summary{Lines: s.Lines, ThroughSeq: s.ThroughSeq, Turns: s.Turns, Messages: s.Messages,
 		Omitted: s.Omitted, At: parseTime(s.At), Source: s.Source, Text: s.Text, TextSeq: s.TextSeq, Model: s.Model}
@@ -197,7 +234,7 @@ func (c *commit) payload(dst []byte) []byte {
 	}
 	if c.Summary != nil {
 		dst = append(dst, `,"summary":`...)
-		dst = appendJSON(dst, c.Summary)
+		dst = c.Summary.append(dst)
 	}
 	if c.Prose != nil {
 		dst = append(dst, `,"prose":`...)

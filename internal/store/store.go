@@ -93,6 +93,7 @@ type Store struct {
 	trails     trails
 	stalls     stalls
 	here       atomic.Int64 // commits on goroutines of those who append
+	rooms      sync.Pool    // of *room
 }
 
 // entry is a transcript's place in the table of open ones. While it is not ready it
