@@ -58,7 +58,10 @@ func (p *Pipeline) record(ctx context.Context, c Conversation, t Turn) (Recorded
 	if err != nil {
 		return Recorded{}, fmt.Errorf("project: %w", err)
 	}
-	print, stored := newFingerprint("append"), tally{}
+	print, stored := &fingerprint{}, tally{}
+	if t.Key != "" { // else nothing is compared
+		print = newFingerprint("append")
+	}
 	for i := range kept.Messages {
 		m := kept.Messages[i]
 		size := int64(0)
@@ -176,8 +179,8 @@ func finder(ctx context.Context, log history.Log) func(string, bool) ([]projecti
 // A fingerprint tells one request from another by what is kept of it, so that it
 // says nothing of a withheld value.
 type fingerprint struct {
-	hash hash.Hash
-	line []byte // for use again
+	hash hash.Hash // nil where sizes alone are asked for
+	line []byte    // for use again
 }
 
 func newFingerprint(door string) *fingerprint {
@@ -191,12 +194,17 @@ func (f *fingerprint) add(m *history.Message) int64 {
 	of := *m
 	of.Seq = 0
 	f.line = append(history.AppendMessage(f.line[:0], &of), '\n')
-	f.hash.Write(f.line)
+	if f.hash != nil {
+		f.hash.Write(f.line)
+	}
 	return int64(len(f.line))
 }
 
 // sum ends the fingerprint with what the request said of the tools called.
 func (f *fingerprint) sum(categories map[string]string) [32]byte {
+	if f.hash == nil {
+		return [32]byte{}
+	}
 	if len(categories) > 0 {
 		// Encoding a map of strings cannot fail but for invalid UTF-8, which the doors refuse.
 		v, _ := json.Marshal(categories, json.Deterministic(true))
