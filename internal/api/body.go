@@ -138,7 +138,9 @@ func (x *exchange) openBody(r *http.Request, limit int64) (*bodyReader, error) {
 	if r.ContentLength > limit {
 		return nil, &problem{code: "body_too_large", limit: &limit, actual: &r.ContentLength}
 	}
-	x.boundWrites() // the first read may write that we are ready for more
+	if len(r.Header["Expect"]) > 0 {
+		x.boundWrites() // the first read writes that we are ready for more
+	}
 	return &bodyReader{
 		x: x, r: r, limit: limit, rc: http.NewResponseController(x.ResponseWriter),
 		reader: http.MaxBytesReader(x.ResponseWriter, r.Body, limit),

@@ -1,36 +1,16 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"net/http"
+	"strconv"
 	"time"
 
 	"historyd/internal/history"
 	"historyd/internal/pipeline"
 	"historyd/internal/wire"
 )
-
-type appendReply struct {
-	Conversation string        `json:"conversation"`
-	FirstSeq     int64         `json:"first_seq"`
-	LastSeq      int64         `json:"last_seq"`
-	Messages     []placeReply  `json:"messages"`
-	Changes      []changeReply `json:"changes"`
-}
-
-type placeReply struct {
-	ID  string `json:"id"`
-	Seq int64  `json:"seq"`
-}
-
-type changeReply struct {
-	Seq           int64  `json:"seq"`
-	Block         int    `json:"block"`
-	Action        string `json:"action"`
-	Category      string `json:"category,omitempty"`
-	Reason        string `json:"reason,omitempty"`
-	OriginalChars int64  `json:"original_chars,omitzero"`
-}
 
 // deadline is how long an append, a clear or a look into the record may take. It
 // stops nobody but the one who waits: what was begun may still be committed. Imports
@@ -81,16 +61,38 @@ func (s *server) postTurns(x *exchange, r *http.Request) error {
 	if done.Replayed {
 		h["Idempotent-Replayed"] = []string{"true"}
 	}
-	return x.reply(http.StatusCreated, appended(c, done))
+	return x.send(http.StatusCreated, jsonType, appendRecorded(make([]byte, 0, 256), c, &done))
 }
 
-func appended(c pipeline.Conversation, done pipeline.Recorded) appendReply {
-	out := appendReply{Conversation: c.Name, FirstSeq: done.FirstSeq, LastSeq: done.LastSeq}
+func appendRecorded(dst []byte, c pipeline.Conversation, done *pipeline.Recorded) []byte {
+	dst = history.AppendString(append(dst, `{"conversation":`...), c.Name)
+	dst = strconv.AppendInt(append(dst, `,"first_seq":`...), done.FirstSeq, 10)
+	dst = strconv.AppendInt(append(dst, `,"last_seq":`...), done.LastSeq, 10)
+	dst = append(dst, `,"messages":[`...)
 	for i, id := range done.IDs {
-		out.Messages = append(out.Messages, placeReply{id, done.FirstSeq + int64(i)})
+		dst = history.AppendString(append(dst, `{"id":`...), id)
+		dst = strconv.AppendInt(append(dst, `,"seq":`...), done.FirstSeq+int64(i), 10)
+		dst = append(dst, `},`...)
 	}
-	for _, c := range done.Changes {
-		out.Changes = append(out.Changes, changeReply(c))
+	dst = append(bytes.TrimSuffix(dst, []byte(",")), `],"changes":[`...)
+	for i := range done.Changes {
+		dst = append(appendChange(dst, &done.Changes[i]), ',')
 	}
-	return out
+	return append(bytes.TrimSuffix(dst, []byte(",")), `]}`...)
+}
+
+func appendChange(dst []byte, c *pipeline.Change) []byte {
+	dst = strconv.AppendInt(append(dst, `{"seq":`...), c.Seq, 10)
+	dst = strconv.AppendInt(append(dst, `,"block":`...), int64(c.Block), 10)
+	dst = history.AppendString(append(dst, `,"action":`...), c.Action)
+	if c.Category != "" {
+		dst = history.AppendString(append(dst, `,"category":`...), c.Category)
+	}
+	if c.Reason != "" {
+		dst = history.AppendString(append(dst, `,"reason":`...), c.Reason)
+	}
+	if c.OriginalChars != 0 {
+		dst = strconv.AppendInt(append(dst, `,"original_chars":`...), c.OriginalChars, 10)
+	}
+	return append(dst, '}')
 }

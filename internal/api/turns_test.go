@@ -12,8 +12,58 @@ import (
 	"testing"
 
 	"historyd/internal/history"
+	"historyd/internal/pipeline"
 	"historyd/internal/projection"
 )
+
+// appendReply is the answer to an append, as the contract has it.
+type appendReply struct {
+	Conversation string        `json:"conversation"`
+	FirstSeq     int64         `json:"first_seq"`
+	LastSeq      int64         `json:"last_seq"`
+	Messages     []placeReply  `json:"messages"`
+	Changes      []changeReply `json:"changes"`
+}
+
+type placeReply struct {
+	ID  string `json:"id"`
+	Seq int64  `json:"seq"`
+}
+
+type changeReply struct {
+	Seq           int64  `json:"seq"`
+	Block         int    `json:"block"`
+	Action        string `json:"action"`
+	Category      string `json:"category,omitempty"`
+	Reason        string `json:"reason,omitempty"`
+	OriginalChars int64  `json:"original_chars,omitzero"`
+}
+
+func appended(c pipeline.Conversation, done pipeline.Recorded) appendReply {
+	out := appendReply{Conversation: c.Name, FirstSeq: done.FirstSeq, LastSeq: done.LastSeq}
+	for i, id := range done.IDs {
+		out.Messages = append(out.Messages, placeReply{id, done.FirstSeq + int64(i)})
+	}
+	for _, c := range done.Changes {
+		out.Changes = append(out.Changes, changeReply(c))
+	}
+	return out
+}
+
+func TestTheAnswerToAnAppend(t *testing.T) {
+	whole := pipeline.Change{Seq: 3, Block: 1, Action: "redacted", Category: "wal\"let", Reason: "r", OriginalChars: 9}
+	for _, done := range []pipeline.Recorded{
+		{},
+		{Receipt: history.Receipt{FirstSeq: 3, LastSeq: 4, IDs: []string{"a", "b"}}, Changes: []pipeline.Change{whole, {Seq: 4, Action: "dropped"}}},
+	} {
+		c := pipeline.Conversation{Name: "x~1"}
+		want, err := json.Marshal(appended(c, done))
+		must(t, err)
+		if got := appendRecorded(nil, c, &done); string(got) != string(want) {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
 
 const turns = "/v1/conversations/x/turns"
 
