@@ -87,12 +87,12 @@ func (x *exchange) readBody(r *http.Request, limit int64) ([]byte, error) {
 	}
 }
 
-// crowd takes room for a body of many objects, until the answer to it is there.
+// crowd takes room for a body of many objects or of many bytes, until the answer to it is there.
 func (x *exchange) crowd(r *http.Request, body []byte) (err error) {
 	if len(body) <= fewObjects {
 		return nil
 	}
-	if n := bytes.Count(body, []byte("{")); n > fewObjects {
+	if n := bytes.Count(body, []byte("{")) + max(len(body)-light, 0)/objectBytes; n > fewObjects {
 		x.uncrowd, err = x.visitor.crowd.take(r, int64(n), patience) // whatever time the client took
 	}
 	return err

@@ -25,14 +25,16 @@ const light = 1 << 20
 
 // Many small objects take up to a hundred times the memory of their bytes while a body is worked on. Bodies of more than
 // fewObjects share objectsAtOnce of their caller, and those of more than manyObjects also what all callers have: the same
-// for each of crowdsAtOnce. No body counts for more than mostObjects, of
-// which no two fit and beside which there is room for others. A brace in a text passes for an object.
+// for each of crowdsAtOnce. No body counts for more than mostObjects, of which no two fit and beside which there is room
+// for others. A brace in a text passes for an object. So do objectBytes of what is more than light, which take up to ten
+// times as much: a body that waits is in memory once.
 const (
 	fewObjects    = 256
 	manyObjects   = 4 << 10
 	objectsAtOnce = 32 << 10
 	mostObjects   = 24 << 10
 	crowdsAtOnce  = 4
+	objectBytes   = 512
 )
 
 // A crowd is what a caller may have of objects.

@@ -175,6 +175,31 @@ func TestBodiesOfVeryManyObjectsAreBounded(t *testing.T) {
 	}
 }
 
+// Bytes count as objects do, from those on that anybody may have.
+func TestBodiesOfManyBytesShareTheRoomOfObjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newHandler(t, projection.Options{})
+		crowd := d.handler.(*server).visit(d.caller("ann")).crowd
+		// The body has two objects of its own.
+		few, more := bodyOf(light+(fewObjects-2)*objectBytes), bodyOf(light+(fewObjects-1)*objectBytes)
+		for _, tt := range []struct {
+			name   string
+			taken  int64
+			body   string
+			status int
+		}{
+			{"few, without room", objectsAtOnce, few, 201}, {"more, without room", objectsAtOnce, more, 429},
+			{"more, with too little room", objectsAtOnce - fewObjects, more, 429}, {"more, with room", objectsAtOnce - fewObjects - 1, more, 201},
+		} {
+			must(t, crowd.own.Acquire(t.Context(), tt.taken))
+			if got := d.alone("ann", "POST", turns, tt.body); got.status != tt.status {
+				t.Errorf("%s: %d %.200s", tt.name, got.status, got.body)
+			}
+			crowd.own.Release(tt.taken)
+		}
+	})
+}
+
 // Who has the answer to such a body, and reads it slowly, keeps no room from others.
 func TestABodyOfVeryManyObjectsHasItsRoomUntilItIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
