@@ -2,7 +2,9 @@ package projection
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -215,6 +217,31 @@ func TestManyShortValuesTakeLittleMemory(t *testing.T) {
 			t.Errorf("%s: %.1f times the message is asked for in all", tt.name, got)
 		}
 	}
+}
+
+// A long string may hold a document, of which a string holds another, and so on: they must not be in memory all at once.
+func TestDocumentsInStringsAreReadOneAfterTheOther(t *testing.T) {
+	inner := strings.Repeat("x", 1<<20)
+	for range maxNested {
+		inner = "[" + strconv.Quote(inner) + "]"
+	}
+	inUse := func() float64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc) / float64(len(inner))
+	}
+	call := calling("c", "pay", `{"a":`+strconv.Quote(inner)+`}`).Content[0]
+	before, most, met := inUse(), 0.0, 0
+	vs := values{each: func(value) {
+		met++
+		most = max(most, inUse()-before)
+	}}
+	vs.arguments(&call, "wallet")
+	if met < maxNested || most > 5 {
+		t.Errorf("%d strings take %.1f times the bytes of one", met, most)
+	}
+	runtime.KeepAlive(call)
 }
 
 func TestTheLatestValuesAreHeld(t *testing.T) {

@@ -194,7 +194,7 @@ func (k *keeping) look(earlier []value, collect func(*values), texts ...map[stri
 	for _, v := range earlier {
 		s.add(v)
 	}
-	collect(&values{func(v value) {
+	collect(&values{each: func(v value) {
 		s.add(v)
 		if !k.whole {
 			l.add(v)

@@ -19,7 +19,17 @@ const maxNested = 8
 
 // values collects what of withheld parts must not be repeated elsewhere.
 type values struct {
-	each func(value) // is told of each, of some more than once
+	each   func(value) // is told of each, of some more than once
+	within []document  // long ones found in strings, to be read when what they stand in is not in memory any more
+}
+
+// lengthy is from how many bytes on a document waits: each in another takes both.
+const lengthy = 4 << 10
+
+// A document is JSON that stands in a string that is so deep in others.
+type document struct {
+	text, category string
+	nested         int
 }
 
 // A latest holds the values that came last, each once.
@@ -78,8 +88,24 @@ func newest(list []value, bytes int) []value {
 	return kept
 }
 
+// open reads the documents that were found in strings, and those in them.
+func (vs *values) open() {
+	for len(vs.within) > 0 {
+		last := len(vs.within) - 1
+		d := vs.within[last]
+		vs.within[last] = document{}
+		vs.within = vs.within[:last]
+		vs.read(d)
+	}
+}
+
+func (vs *values) read(d document) {
+	vs.json(strictjson.Document([]byte(d.text)), d.category, d.nested)
+}
+
 // arguments collects the string values of the arguments of a withheld call.
 func (vs *values) arguments(b *history.Block, category string) {
+	defer vs.open()
 	switch {
 	case b.Arguments != nil && strictjson.Check(b.Arguments) == nil:
 		v := strictjson.Document(b.Arguments)
@@ -97,6 +123,7 @@ func (vs *values) arguments(b *history.Block, category string) {
 
 // result collects the texts of a withheld result.
 func (vs *values) result(b *history.Block, category string) {
+	defer vs.open()
 	for i := range b.Content {
 		vs.freeText(b.Content[i].Text, category)
 	}
@@ -104,6 +131,7 @@ func (vs *values) result(b *history.Block, category string) {
 
 // members collects what stands in members of an object: arguments, or an answer.
 func (vs *values) members(list []strictjson.Value, category string) {
+	defer vs.open()
 	for _, v := range list {
 		if s, ok := v.Text(); ok {
 			vs.freeText(s, category)
@@ -138,19 +166,22 @@ func (vs *values) text(s, category string, nested int) {
 	}
 }
 
-// piece collects a string, and what is in it when it holds JSON. almost tells that
-// it begins as JSON does.
+// piece collects a string, and notes what is in it when it holds JSON. almost tells
+// that it begins as JSON does.
 func (vs *values) piece(s, category string, nested int) (json, almost bool) {
 	vs.add(s, category)
 	trimmed := strings.TrimSpace(s)
 	if trimmed == "" || nested >= maxNested || !strings.ContainsRune(`{["`, rune(trimmed[0])) {
 		return false, false
 	}
-	document := []byte(trimmed)
-	if strictjson.Check(document) != nil {
+	if strictjson.Check([]byte(trimmed)) != nil {
 		return false, trimmed[0] == '{'
 	}
-	vs.json(strictjson.Document(document), category, nested+1)
+	if d := (document{trimmed, category, nested + 1}); len(trimmed) < lengthy {
+		vs.read(d)
+	} else {
+		vs.within = append(vs.within, d)
+	}
 	return true, true
 }
 
