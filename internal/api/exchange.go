@@ -86,7 +86,7 @@ func (x *exchange) send(status int, contentType []string, body []byte) error {
 	}
 	// What cannot be written has no reader any more.
 	_ = x.flow(body)
-	if !x.until.IsZero() { // it is read but for what is on its way: a deadline that was left would end an idle connection
+	if !x.until.IsZero() { // it is read but for its end, which net/http writes behind the handler
 		x.until = time.Time{}
 		x.boundWrites()
 	}

@@ -289,7 +289,8 @@ func (t *transcript) publish(d *draft) {
 	if d.snap.totals.Created != "" {
 		d.snap.exists = true
 	}
-	t.state.Store(&d.snap)
+	snap := d.snap // alone, or all of the draft stays as long as it is published
+	t.state.Store(&snap)
 	if t.keys != nil {
 		t.keys.take(d.keys, d.snap.totals.Keyed)
 	}

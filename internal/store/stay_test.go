@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"historyd/internal/durable"
 	"historyd/internal/durable/crashfs"
 )
 
@@ -168,5 +170,34 @@ func await(t *testing.T, tr *transcript, done func() bool) {
 		case time.Now().After(end):
 			t.Fatal("it does not come to pass")
 		}
+	}
+}
+
+// An open conversation holds no messages longer than it takes to commit them. Not in parallel: the heap is everybody's.
+func TestWhatIsCommittedLeavesTheMemory(t *testing.T) {
+	fsys, err := durable.Open(privateDir(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := mustOpen(t, fsys)
+	const size = 8 << 20
+	inUse := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	if _, err := s.Log(ann, "a").Append(t.Context(), batch("x")); err != nil {
+		t.Fatal(err)
+	}
+	before := inUse()
+	if _, err := s.Log(ann, "a").Append(t.Context(), batch(strings.Repeat("x", size))); err != nil {
+		t.Fatal(err)
+	}
+	if more := inUse() - before; more > size/2 {
+		t.Errorf("%d bytes more are in use after an append of %d", more, size)
+	}
+	if err := errors.Join(s.Close(), fsys.Close()); err != nil {
+		t.Error(err)
 	}
 }
