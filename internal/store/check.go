@@ -236,7 +236,7 @@ func (c *checker) lookAt(p directory) {
 	dir := p.dir
 	g := &segments{fsys: c.fsys, dir: dir}
 	defer g.end()
-	sizes, size, told := map[int]int64{}, int64(0), map[string]bool{}
+	sizes, size, told, loose := map[int]int64{}, int64(0), map[string]bool{}, false
 	for _, e := range c.list(p) {
 		size += e.Size
 		closed := c.checkMode(dir+"/"+e.Name, e)
@@ -251,6 +251,7 @@ func (c *checker) lookAt(p directory) {
 		if n, ok := segmentNumber(e.Name); ok {
 			g.numbers = append(g.numbers, n)
 			sizes[n] = e.Size
+			loose = loose || !closed
 		} else if !strings.Contains(e.Name, ".torn-") {
 			c.report(Finding{dir + "/" + e.Name, "unknown", "not a file of historyd's"})
 		}
@@ -262,7 +263,11 @@ func (c *checker) lookAt(p directory) {
 		c.sum.Conversations++
 	}
 	for i, n := range g.numbers {
-		if err := k.segment(n, sizes[n], i == len(g.numbers)-1); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err := k.segment(n, sizes[n], i == len(g.numbers)-1)
+		if loose && errors.Is(err, durable.ErrUnsafe) {
+			return // its mode is told, and is why nobody reads it
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			c.report(Finding{g.path(n), "damage", "cannot be read"})
 			return
 		}

@@ -120,3 +120,36 @@ func TestCheckTellsEachFaultOfADirectoryOnce(t *testing.T) {
 		})
 	}
 }
+
+// What cannot be read for the mode that is told is not told again as damage, which would frighten.
+func TestWhatIsUnreadForItsModeIsNoDamage(t *testing.T) {
+	for _, name := range []string{"00000001.jsonl", "attachments/*"} {
+		dir := t.TempDir()
+		if err := os.Chmod(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		s, err := onDisk(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		attach(t, s.Log(ann, "a"), "1", []byte("what it is"))
+		conversation := s.dirOf(transcriptKey{ann, "a"})
+		_ = s.Close()
+		files, err := filepath.Glob(filepath.Join(dir, conversation, name))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("%s: %q, %v", name, files, err)
+		}
+		if err := os.Chmod(files[0], 0o644); err != nil {
+			t.Fatal(err)
+		}
+		fsys, err := durable.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, _ := check(t, fsys)
+		_ = fsys.Close()
+		if len(found) != 1 || found[0].Kind != "unsafe" || !strings.Contains(found[0].Detail, "chmod go= it") {
+			t.Errorf("%s: check finds %q", name, found)
+		}
+	}
+}
