@@ -43,7 +43,7 @@ var codes = []code{
 	{"rate_limited", 429, "Too many requests", "wait as long as Retry-After says"},
 	{"internal", 500, "Internal error", "the log tells more under this request_id"},
 	{"damaged_transcript", 500, "The conversation cannot be read", "run historyd check; the log tells more under this request_id"},
-	{"unavailable", 503, "Storage is not available", "try again after Retry-After with the same Idempotency-Key"},
+	{"unavailable", 503, "Storage is not available", "try again after Retry-After, with the same Idempotency-Key if there was one; if it stays so, the log says why under this request_id"},
 	{"disk_full", 507, "The disk is full", "free space, then try again with the same Idempotency-Key"},
 	{"quota_exceeded", 507, "The quota is used up", "nothing was done: clear conversations, then try again"},
 }
