@@ -270,7 +270,7 @@ func (st *stats) print(w io.Writer) error {
 	if t.Damaged > 0 {
 		damage = "damage in " + count(t.Damaged, "conversation") + ": run historyd check"
 	}
-	_, err := fmt.Fprintf(w, "%s with conversations, %s, %s, %s, %s of %s, %s put aside\nsearch index %s, staging %s, trash %s; %s\n",
+	_, err := fmt.Fprintf(w, "%s with conversations, %s, %s, %s, %s of %s, %s put aside\nsearch index on disk %s, staging %s, trash %s; %s\n",
 		count(t.Callers, "caller"), count(t.Conversations, "conversation"), count(t.Messages, "message"), size(t.Bytes),
 		count(t.Attachments, "attachment"), size(t.AttachmentBytes), size(t.AsideBytes),
 		size(t.IndexBytes), size(t.StagingBytes), size(t.TrashBytes), damage)
