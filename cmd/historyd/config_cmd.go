@@ -35,6 +35,7 @@ func newConfigCheck() *cobra.Command {
 		Use:   "check",
 		Short: "say ok, or everything that is wrong with the configuration",
 		Long: "Say ok and which file was read, or everything that is wrong with the configuration.\n\n" +
+			"A category of projection.tools that looks like a misspelt one of projection.withhold is warned of.\n" +
 			"Nothing is opened or looked up but the configuration file itself; that the files of TLS are\n" +
 			"there is checked, what is in them is not.",
 		Example: "  historyd config check --config historyd.yaml",
@@ -54,8 +55,13 @@ func newConfigCheck() *cobra.Command {
 			if s.read != "" {
 				from = "read " + plain(s.read)
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok: %s\n", from)
-			return err
+			if _, err = fmt.Fprintf(cmd.OutOrStdout(), "ok: %s\n", from); err != nil {
+				return err
+			}
+			for _, p := range s.misspelt() {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", p)
+			}
+			return nil
 		},
 	}
 }

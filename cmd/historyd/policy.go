@@ -74,6 +74,32 @@ func (s *settings) checkRules() problems {
 	return bad
 }
 
+// misspelt says which rules have a category that may have been meant to be one that
+// withholds. They are right as they are: a category of any name keeps.
+func (s *settings) misspelt() problems {
+	var withheld []known
+	named := func(category string) bool {
+		return slices.ContainsFunc(s.Projection.Withhold, func(w Withhold) bool { return strings.EqualFold(w.Category, category) })
+	}
+	for _, w := range s.Projection.Withhold {
+		if len(w.Parts) > 0 {
+			withheld = append(withheld, known{w.Category, w.Category})
+		}
+	}
+	var odd problems
+	for i, tool := range s.Projection.Tools {
+		near := hint(tool.Category, withheld)
+		if near == "" || named(strings.TrimSpace(tool.Category)) {
+			continue
+		}
+		odd = append(odd, problem{
+			key:  fmt.Sprintf("projection.tools[%d].category", i),
+			text: fmt.Sprintf("%q is not in projection.withhold, so calls and results are kept%s", tool.Category, near),
+		})
+	}
+	return odd
+}
+
 // policyKeys has the keys of the fields of projection.Options.
 var policyKeys = strings.NewReplacer(
 	"MaxToolResultChars", "max_tool_result_chars",

@@ -3,6 +3,7 @@ package main
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"historyd/internal/projection"
@@ -28,6 +29,41 @@ func TestEveryFieldOfProjectionHasItsKey(t *testing.T) {
 	entries := []string{"projection.category", "projection.match"}
 	mustHaveKeys(t, reflect.TypeFor[projection.Withhold](), entries)
 	mustHaveKeys(t, reflect.TypeFor[projection.Rule](), entries)
+}
+
+func TestACategoryThatIsNearlyWithheldIsWarnedOf(t *testing.T) {
+	for _, tt := range []struct {
+		category, near string // no near one is no warning
+		withhold       []Withhold
+	}{
+		{"walet", "wallet", nil},
+		{"file", "files", nil},
+		{"Wallte", "wallet", nil},
+		{"WALLET", "", nil},
+		{" wallet ", "", nil},
+		{"general", "", nil},
+		{"mail", "", nil},
+		{"walet", "", []Withhold{}},
+		{"walet", "", []Withhold{{"wallet", nil}}},
+		{"walet", "", []Withhold{{"wallet", []string{"results"}}, {"walet", nil}}},
+		{"walet", "wallet", []Withhold{{"wallet", []string{"results"}}}},
+	} {
+		s := settings{Config: Default()}
+		s.Projection.Tools = []Tool{{"x", "general"}, {"my_*", tt.category}}
+		if tt.withhold != nil {
+			s.Projection.Withhold = tt.withhold
+		}
+		got := s.misspelt()
+		if tt.near == "" {
+			if got != nil {
+				t.Errorf("%q with %v: got %v, want no warning", tt.category, s.Projection.Withhold, got)
+			}
+			continue
+		}
+		if len(got) != 1 || got[0].key != "projection.tools[1].category" || !strings.HasSuffix(got[0].text, "one is "+tt.near) {
+			t.Errorf("%q with %v: got %v, want a warning that names %s", tt.category, s.Projection.Withhold, got, tt.near)
+		}
+	}
 }
 
 func TestAWrongPolicyNamesTheKey(t *testing.T) {
