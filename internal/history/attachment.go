@@ -131,7 +131,7 @@ func (p *parser) settleMedia(b *Block, seen map[string]bool, v strictjson.Value,
 	case seen["url"] && IsDataURL(b.URL):
 		p.inlineURL(b, v, path)
 	case !seen["url"] && !seen["data"] && !seen["attachment"]:
-		p.fault(v, path+".url", "is missing: one of data, url and attachment")
+		p.fault(v, path+".url", "is missing: one of data, url and attachment%s", foreignMember("url", b.Extra))
 	}
 }
 

@@ -2,6 +2,7 @@ package history
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -37,6 +38,16 @@ func (f *Faults) Add(path, code string, offset int64, detail string, args ...any
 		return
 	}
 	f.List = append(f.List, Fault{strings.TrimPrefix(path, "."), code, fmt.Sprintf(detail, args...), offset})
+}
+
+// Lead records a fault before those that came after the first n.
+func (f *Faults) Lead(n int, path, code string, offset int64, detail string, args ...any) {
+	var one Faults
+	one.Add(path, code, offset, detail, args...)
+	f.List = slices.Insert(f.List, min(n, len(f.List)), one.List...)
+	if over := len(f.List) - MaxFaults; over > 0 {
+		f.List, f.More = f.List[:MaxFaults], f.More+over
+	}
 }
 
 // Err returns the collection as an error, or nil when it is empty.

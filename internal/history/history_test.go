@@ -102,6 +102,60 @@ func TestToolTrafficOfOtherFormatsIsRefused(t *testing.T) {
 	}
 }
 
+// TestTheFirstFaultOfAForeignMessageSaysSo holds that whoever forgot the parameter
+// format is told so first, whatever else is wrong then.
+func TestTheFirstFaultOfAForeignMessageSaysSo(t *testing.T) {
+	said := func(block string) string { return `{"role":"assistant","content":[` + block + `]}` }
+	const name = "name it with the parameter format"
+	for _, tt := range []struct{ doc, path, want string }{
+		{`{"role":"assistant","content":null,"tool_calls":[{"id":"c"}]}`, "m", name},
+		{`{"role":"tool","tool_call_id":"c","content":"x"}`, "m", name},
+		{`{"role":"model","parts":[{"text":"x"}]}`, "m", name},
+		{`{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}`, "m", name},
+		{`{"type":"function_call_output","call_id":"c","output":"x"}`, "m", name},
+		{`{"type":"reasoning","summary":[]}`, "m", name},
+		{`{"type":"x","name":"f"}`, "m.content", "a message has"},
+		{`{"role":"developer","content":"x"}`, "m.role", name + " (openai or responses)"},
+		{`{"role":"model","content":"x"}`, "m.role", name + " (gemini)"},
+		{`{"role":"king","content":"x"}`, "m.role", "must be one of user, assistant, tool, system"},
+		{said(`{"type":"tool_use","id":"c","name":"f","input":{}}`), "m.content[0].type", name + " (anthropic), or write a tool_call block"},
+		{said(`{"type":"input_text","text":"x"}`), "m.content[0].type", name + " (responses), or write a text block"},
+		{said(`{"type":"output_text","text":"x"}`), "m.content[0].type", name + " (responses), or write a text block"},
+		{said(`{"type":"image_url","image_url":{"url":"https://e.example/x"}}`), "m.content[0].type", name + " (openai), or write an image block"},
+		{said(`{"type":"image","source":{"type":"base64","media_type":"image/png","data":"eA=="}}`), "m.content[0].url", name + " (anthropic)"},
+		{said(`{"type":"thinking","thinking":"x","signature":"s"}`), "m.content[0].text", name + " (anthropic)"},
+		{`{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":"x"}]}`, "m.content[0].call_id", name + " (anthropic)"},
+		{`{"role":"tool","content":"x"}`, "m.content[0].type", "cannot hold a text block: write a tool_result block with its call_id"},
+		{`{"role":"system","content":[{"type":"image","url":"https://e.example/x"}]}`, "m.content[0].type", "a system message cannot hold a image block"},
+	} {
+		for _, door := range []Door{AppendDoor, ImportDoor} {
+			_, faults := parse(t, tt.doc, door)
+			if len(faults.List) == 0 {
+				t.Errorf("%s is taken", tt.doc)
+				continue
+			}
+			first := faults.List[0]
+			if first.Path != tt.path || !strings.Contains(first.Detail, tt.want) || first.Code != CodeInvalidMessage {
+				t.Errorf("%s: first fault %+v, want one at %s with %q", tt.doc, first, tt.path, tt.want)
+			}
+			if strings.Contains(tt.want, name) != strings.Contains(first.Detail, name) {
+				t.Errorf("%s: first fault %q, want %q", tt.doc, first.Detail, tt.want)
+			}
+		}
+	}
+}
+
+func TestAFaultThatLeadsTakesThePlaceOfTheLast(t *testing.T) {
+	var faults Faults
+	for range MaxFaults {
+		faults.Add("a", CodeInvalidMessage, 0, "x")
+	}
+	faults.Lead(1, "b", CodeInvalidMessage, 0, "x")
+	if len(faults.List) != MaxFaults || faults.More != 1 || faults.List[1].Path != "b" {
+		t.Errorf("%d faults and %d more, the second at %q, want %d, 1 and b", len(faults.List), faults.More, faults.List[1].Path, MaxFaults)
+	}
+}
+
 func TestATypeInAnotherCaseIsNoJSONOfOurs(t *testing.T) {
 	_, faults := parse(t, `{"role":"user","content":[{"Type":"text","text":"x"}]}`, AppendDoor)
 	if len(faults.List) != 1 || faults.List[0].Code != CodeInvalidJSON || faults.List[0].Path != "m.content[0].type" {

@@ -84,7 +84,7 @@ func (p *parser) message(v strictjson.Value, path string) Message {
 		case "tz_assumed":
 			m.TZAssumed = p.bool(v, at) || m.TZAssumed
 		case "role":
-			m.Role = Role(p.oneOf(v, at, "user", "assistant", "tool", "system"))
+			m.Role = p.role(v, at)
 		case "kind":
 			m.Kind = Kind(p.oneOf(v, at, "user", "reference"))
 		case "model":
@@ -110,7 +110,7 @@ func (p *parser) message(v strictjson.Value, path string) Message {
 			m.Rewound = p.bool(v, at)
 		}
 	})
-	p.refuseForeign(m.Extra, v, path)
+	p.refuseForeign(&m, v, path, faultsBefore)
 	if !hasContent || len(m.Content) == 0 && len(p.faults.List) == faultsBefore {
 		p.fault(v, path+".content", "a message has at least one block of content, or a string")
 	}
@@ -134,7 +134,7 @@ func (p *parser) settle(m *Message, v strictjson.Value, path string) {
 	}
 	for i := range m.Content {
 		if b := &m.Content[i]; m.Role != "" && b.Type != "" && !allowed(m.Role, b.Type) {
-			p.fault(v, fmt.Sprintf("%s.content[%d].type", path, i), "a %s message cannot hold a %s block", m.Role, b.Type)
+			p.fault(v, fmt.Sprintf("%s.content[%d].type", path, i), "a %s message cannot hold a %s block%s", m.Role, b.Type, instead(m.Role))
 		}
 	}
 	switch p.door {
@@ -151,6 +151,14 @@ func (p *parser) settle(m *Message, v strictjson.Value, path string) {
 	case ImportDoor:
 		m.Seq, m.Imported = 0, true
 	}
+}
+
+// instead says what a message holds that holds one type of block alone.
+func instead(r Role) string {
+	if r == Tool {
+		return ": write a tool_result block with its call_id"
+	}
+	return ""
 }
 
 func allowed(r Role, t BlockType) bool {

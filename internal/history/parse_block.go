@@ -41,7 +41,7 @@ func (p *parser) block(v strictjson.Value, path string) Block {
 	name, _ := typ.Text()
 	members, ok := blockMembers[BlockType(name)]
 	if !ok {
-		p.fault(typ, path+".type", "must be one of text, tool_call, tool_result, thinking, image, document, audio, opaque")
+		p.fault(typ, path+".type", "must be one of text, tool_call, tool_result, thinking, image, document, audio, opaque%s", foreignBlock(name))
 		return b
 	}
 	b.Type = BlockType(name)
@@ -52,7 +52,7 @@ func (p *parser) block(v strictjson.Value, path string) Block {
 	})
 	for _, name := range required(b.Type) {
 		if !seen[name] {
-			p.fault(v, path+"."+name, "is missing")
+			p.fault(v, path+"."+name, "is missing%s", foreignMember(name, b.Extra))
 		}
 	}
 	p.settleBlock(&b, seen, v, path)

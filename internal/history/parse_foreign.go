@@ -93,11 +93,66 @@ func ClientTool(v strictjson.Value) bool {
 
 const foreignMessage = "this is a message of another format: name it with the parameter format, or write tool calls as blocks of content"
 
-// refuseForeign refuses a message of another format, which unknown members give away.
-func (p *parser) refuseForeign(extra jsontext.Value, v strictjson.Value, path string) {
-	if p.door != storedDoor && CarriesTools(extra) {
-		p.fault(v, path, foreignMessage)
+// refuseForeign refuses a message of another format, which unknown members give away, or
+// a type where no role is. That is told before what else is wrong with the message, of
+// which there were so many faults before: the rest follows from it.
+func (p *parser) refuseForeign(m *Message, v strictjson.Value, path string, before int) {
+	if p.door == storedDoor {
+		return
 	}
+	item := false
+	if _, there := v.Member("role"); !there {
+		typ, _ := memberOf(m.Extra, "type")
+		name, _ := typ.Text()
+		item = clientTools[squash(name)] || TypeFormat(name) != ""
+	}
+	if item || CarriesTools(m.Extra) {
+		p.faults.Lead(before, path, CodeInvalidMessage, v.Offset, foreignMessage)
+	}
+}
+
+// foreignRoles are the formats that have roles which are none of ours.
+var foreignRoles = map[string]string{"developer": "openai or responses", "function": "openai", "model": "gemini"}
+
+func (p *parser) role(v strictjson.Value, path string) Role {
+	s, _ := v.Text()
+	if format := foreignRoles[s]; format != "" {
+		p.fault(v, path, "must be one of user, assistant, tool, system; %s is of another format: name it with the parameter format (%s)", s, format)
+		return ""
+	}
+	return Role(p.oneOf(v, path, "user", "assistant", "tool", "system"))
+}
+
+// foreignTypes are types of blocks and of items that are none of ours: whose they are,
+// and which block of ours is the same.
+var foreignTypes = map[string]struct{ format, ours string }{
+	"tool_use": {"anthropic", "a tool_call"}, "server_tool_use": {"anthropic", "an opaque"}, "redacted_thinking": {"anthropic", "a thinking"},
+	"image_url": {"openai", "an image"}, "input_audio": {"openai", "an audio"}, "file": {"openai", "a document"},
+	"input_text": {"responses", "a text"}, "output_text": {"responses", "a text"},
+	"input_image": {"responses", "an image"}, "input_file": {"responses", "a document"}, "reasoning": {"responses", "a thinking"},
+	"function_call": {"responses", "a tool_call"}, "function_call_output": {"responses", "a tool_result"},
+	"custom_tool_call": {"responses", "a tool_call"}, "custom_tool_call_output": {"responses", "a tool_result"},
+}
+
+// TypeFormat names the format of which a type of block is that is none of ours, "" if
+// that is not known.
+func TypeFormat(name string) string { return foreignTypes[name].format }
+
+// foreignBlock says what to do with a block of another format.
+func foreignBlock(name string) string {
+	if is := foreignTypes[name]; is.format != "" {
+		return "; " + name + " is of another format: name it with the parameter format (" + is.format + "), or write " + is.ours + " block"
+	}
+	return ""
+}
+
+// foreignMember says whose block it is that has something else in place of a member of ours.
+func foreignMember(missing string, extra jsontext.Value) string {
+	theirs := map[string]string{"call_id": "tool_use_id", "url": "source", "text": "thinking"}[missing]
+	if _, there := memberOf(extra, theirs); !there {
+		return ""
+	}
+	return "; " + theirs + " is of another format: name it with the parameter format (anthropic)"
 }
 
 // refuseForeignBlock refuses a block in which another format's calls or results are.

@@ -44,7 +44,7 @@ func (d *decoder) openAIPart(v strictjson.Value, path string) history.Block {
 		d.fault(typ, path+".type", "must be a string")
 		return history.Block{}
 	case toolTraffic(kind):
-		d.fault(typ, path+".type", "calls stand in tool_calls and results in tool messages, not among the parts")
+		d.fault(typ, path+".type", "calls stand in tool_calls and results in tool messages, not among the parts%s", otherFormat(kind))
 		return history.Block{}
 	}
 	value, part := strictjson.Value{}, history.Block{Type: history.OpaqueBlock, Provider: openAIProvider}
@@ -91,6 +91,14 @@ func (d *decoder) openAIPart(v strictjson.Value, path string) history.Block {
 func toolTraffic(kind string) bool {
 	kind = strings.ToLower(kind)
 	return strings.Contains(kind, "tool") || strings.Contains(kind, "function") || strings.Contains(kind, "call")
+}
+
+// otherFormat says whose part it is that Chat Completions doesn't have.
+func otherFormat(kind string) string {
+	if f := history.TypeFormat(kind); f != "" && f != string(OpenAI) {
+		return "; " + kind + " is of another format: name it with the parameter format (" + f + ")"
+	}
+	return ""
 }
 
 // openAIMedia reads an image, or a sound that stands in its part.

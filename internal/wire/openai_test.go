@@ -271,3 +271,16 @@ func TestRealConversationsComeBackAsTheyWere(t *testing.T) {
 		checkNative(t, msgs)
 	}
 }
+
+func TestAPartOfAnotherFormatNamesThatFormat(t *testing.T) {
+	for _, tt := range []struct{ kind, want string }{
+		{"tool_use", "name it with the parameter format (anthropic)"},
+		{"function_call_output", "name it with the parameter format (responses)"},
+		{"a_tool", "not among the parts"},
+	} {
+		_, err := DecodeAppend(OpenAI, []byte(`{"messages":[{"role":"assistant","content":[{"type":"`+tt.kind+`"}]}]}`), 0)
+		if err == nil || !strings.HasSuffix(err.Error(), tt.want) {
+			t.Errorf("a part %s: got %v, want an error that ends with %q", tt.kind, err, tt.want)
+		}
+	}
+}
