@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"reflect"
 	"strings"
 	"sync/atomic"
@@ -40,6 +42,7 @@ type daemon struct {
 	log      *slog.Logger
 	level    *slog.LevelVar
 
+	made          bool // this start has made the data directory
 	data, callers durable.FS
 	store         *store.Store
 	engine        *engine
@@ -84,7 +87,9 @@ func openDaemon(ctx context.Context, s settings, operator string, logTo io.Write
 	d.level.Set(parseLevel(s.Log.Level))
 	d.log = newLogger(logTo, s.Log.Format, d.level)
 	if err := d.open(ctx, operator); err != nil {
-		_ = d.close() // the first error is the one to tell
+		// The first error is the one to tell.
+		d.unmakeDataDir()
+		_ = d.close()
 		return nil, err
 	}
 	return d, nil
@@ -145,9 +150,11 @@ func (d *daemon) listen(ctx context.Context, in *inheritedSockets) (err error) {
 }
 
 func (d *daemon) openStore(reg prometheus.Registerer) (err error) {
+	_, missing := os.Lstat(d.settings.DataDir)
 	if d.data, err = d.settings.openDataDir(); err != nil {
 		return err
 	}
+	d.made = errors.Is(missing, fs.ErrNotExist)
 	d.store, err = store.Open(store.Options{
 		FS:           d.data,
 		NewID:        newIDs(time.Now),

@@ -34,6 +34,35 @@ func (s *settings) openDataDir() (durable.FS, error) {
 	return explain(s.DataDir)(durable.Open(s.DataDir))
 }
 
+// unmakeDataDir takes away the data directory that a start has made which fails, so that whoever looks for another one
+// there is still told that there is none. It stays when it holds anything but what an empty store is made of. The store
+// is open, so that no other daemon is in there.
+func (d *daemon) unmakeDataDir() {
+	if !d.made || d.store == nil {
+		return
+	}
+	entries, err := os.ReadDir(d.settings.DataDir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		name := filepath.Join(d.settings.DataDir, e.Name())
+		switch e.Name() {
+		case "format", "LOCK":
+		case "transcripts", "staging", "trash":
+			if within, err := os.ReadDir(name); err != nil || len(within) > 0 {
+				return
+			}
+		default:
+			return
+		}
+	}
+	for _, e := range entries {
+		_ = os.Remove(filepath.Join(d.settings.DataDir, e.Name())) // what is left is an empty store still
+	}
+	_ = os.Remove(d.settings.DataDir)
+}
+
 // tellMedium warns of a data directory that doesn't keep what is acknowledged.
 func (d *daemon) tellMedium() {
 	dir := d.settings.DataDir
