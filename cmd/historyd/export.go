@@ -38,7 +38,10 @@ func newExportCommand() *cobra.Command {
 			"output (one conversation), to a file, to a directory, or to one archive of many (a name that\n" +
 			"ends in .tar). The daemon must be running.\n\n" +
 			"A directory is filled file by file, and a second run writes only what has changed since. What is\n" +
-			"no conversation any more stays there. Files are for their owner only.",
+			"no conversation any more stays there. Files are for their owner only.\n\n" +
+			"What the daemon cannot read is missing in an export: it is told as DAMAGED, and the exit code is\n" +
+			"1 when all others are exported. A file that is there and has more is left as it is, and the\n" +
+			"export goes beside it, with .damaged behind its name.",
 		Example: "  historyd export default > default.json\n" +
 			"  historyd export --all -o backup/\n" +
 			"  historyd export --all -o backup.tar --token-file ~/me.token\n" +
@@ -67,7 +70,7 @@ func newExportCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			x := &exporting{client: c, format: format, report: report{w: cmd.OutOrStdout(), asJSON: asJSON}, many: all || len(names) > 1}
+			x := &exporting{client: c, format: format, report: report{w: cmd.OutOrStdout(), asJSON: asJSON}, errors: cmd.ErrOrStderr(), many: all || len(names) > 1}
 			if output == "" {
 				return x.toStdout(cmd.Context(), names[0])
 			}
@@ -112,33 +115,50 @@ type exporting struct {
 	many     bool
 	progress *progress
 	report   report
+	errors   io.Writer
 	written  int64
 	same     int64
 	gone     int64
+	damaged  int64
 	bytes    int64
 }
 
-func (x *exporting) toStdout(ctx context.Context, name string) error {
-	_, _, err := x.fetch(ctx, name, x.report.w)
-	return err
+// An exported is what became of one conversation.
+type exported struct {
+	name, version string
+	size          int64
+	hurt          *damage // nil when all was read
 }
 
-// fetch writes one conversation and returns its version and size.
-func (x *exporting) fetch(ctx context.Context, name string, w io.Writer) (version string, size int64, err error) {
+func (x *exporting) toStdout(ctx context.Context, name string) error {
+	e, err := x.fetch(ctx, name, x.report.w)
+	if err != nil || e.hurt == nil {
+		return err
+	}
+	fmt.Fprintf(x.errors, "historyd: %s: DAMAGED: %v; run historyd check\n", name, e.hurt)
+	return errUnsound
+}
+
+// fetch writes one conversation.
+func (x *exporting) fetch(ctx context.Context, name string, w io.Writer) (e exported, err error) {
 	for tries := 0; ; tries++ {
 		res, err := x.client.do(ctx, http.MethodGet, conversationPath(name, "/export?format="+x.format), "", nil, 0)
 		if again(ctx, err, tries) {
 			continue
 		}
 		if err != nil {
-			return "", 0, fmt.Errorf("export %s: %w", name, err)
+			return e, fmt.Errorf("export %s: %w", name, err)
 		}
-		size, err = io.Copy(w, res.Body)
+		e = exported{name: name, version: res.Header.Get("ETag")}
+		e.size, err = io.Copy(w, res.Body)
 		_ = res.Body.Close()
 		if err != nil {
-			return "", 0, fmt.Errorf("export %s: it ended early: %w", name, err)
+			return e, fmt.Errorf("export %s: it ended early: %w", name, err)
 		}
-		return res.Header.Get("ETag"), size, nil
+		if _, e.hurt, err = x.client.state(ctx, name); isGone(err) {
+			err = nil // cleared since: what was exported is all that there is
+		}
+		return e, err
 	}
 }
 
@@ -162,29 +182,63 @@ func (x *exporting) to(ctx context.Context, output string, names []string) error
 }
 
 func (x *exporting) summary() error {
-	return x.report.line(map[string]any{"summary": map[string]int64{
-		"exported": x.written, "unchanged": x.same, "gone": x.gone, "bytes": x.bytes,
-	}}, "%s exported, %d unchanged, %d gone meanwhile, %s\n",
-		count(x.written, "conversation"), x.same, x.gone, humanize.IBytes(uint64(x.bytes)))
+	err := x.report.line(map[string]any{"summary": map[string]int64{
+		"exported": x.written, "unchanged": x.same, "gone": x.gone, "damaged": x.damaged, "bytes": x.bytes,
+	}}, "%s exported, %d unchanged, %d gone meanwhile, %d damaged, %s\n",
+		count(x.written, "conversation"), x.same, x.gone, x.damaged, humanize.IBytes(uint64(x.bytes)))
+	if err == nil && x.damaged > 0 {
+		return errUnsound
+	}
+	return err
 }
 
-func (x *exporting) tell(name, path string, size int64) error {
+// tell says where a conversation is now; kept is the file that it was not to replace, if there is one.
+func (x *exporting) tell(e exported, path, kept string) error {
 	x.written++
-	x.bytes += size
-	return x.report.line(map[string]any{"conversation": name, "file": path, "bytes": size}, "%s: %s to %s\n",
-		name, humanize.IBytes(uint64(size)), path)
+	x.bytes += e.size
+	line, rest := map[string]any{"conversation": e.name, "file": path, "bytes": e.size, "damaged": e.hurt.member()}, ""
+	if e.hurt != nil {
+		x.damaged++
+		rest = ", DAMAGED: " + e.hurt.String()
+		if kept != "" {
+			line["kept"] = kept
+			rest += "; " + kept + " has more and stays as it is"
+		}
+		rest += "; run historyd check"
+	}
+	return x.report.line(line, "%s: %s to %s%s\n", e.name, humanize.IBytes(uint64(e.size)), path, rest)
+}
+
+// tellUnwritten says of damage in a conversation that is not written now, and why not.
+func (x *exporting) tellUnwritten(name string, hurt *damage, why string) error {
+	x.damaged++
+	return x.report.line(map[string]any{"conversation": name, "file": nil, "bytes": 0, "damaged": hurt},
+		"%s: %s, DAMAGED: %v; run historyd check\n", name, why, hurt)
 }
 
 func (x *exporting) toFile(ctx context.Context, path, name string) error {
-	var size int64
-	err := writeWhole(path, func(w io.Writer) (err error) {
-		_, size, err = x.fetch(ctx, name, &passing{w, 0, x.progress})
-		return err
-	})
+	e, to, err := x.write(ctx, path, name, func(w io.Writer) io.Writer { return &passing{w, 0, x.progress} })
 	if err != nil {
 		return err
 	}
-	return x.tell(name, path, size)
+	return x.tell(e, to, keptBy(path, to))
+}
+
+// write writes a conversation to a file, or beside it, and returns where.
+func (x *exporting) write(ctx context.Context, path, name string, through func(io.Writer) io.Writer) (e exported, to string, err error) {
+	to, err = writePlaced(path, func(w io.Writer) (string, error) {
+		e, err = x.fetch(ctx, name, through(w))
+		return placeFor(path, e.hurt, saidInFile(x.format)), err
+	})
+	return e, to, err
+}
+
+// keptBy is the file at path when something was written elsewhere instead.
+func keptBy(path, to string) string {
+	if path == to {
+		return ""
+	}
+	return path
 }
 
 // A passing tells how much of one file is written. How much there will be nobody knows.
@@ -266,30 +320,32 @@ func (x *exporting) update(ctx context.Context, dir, name string, known manifest
 	there, listed := known.Files[file]
 	info, err := os.Stat(path)
 	if listed && err == nil && there.Format == x.format && info.Mode().IsRegular() && info.Size() == there.Size {
-		res, err := x.client.do(ctx, http.MethodHead, conversationPath(name, "/export?format="+x.format), "", nil, 0)
-		if err == nil {
-			_ = res.Body.Close()
-			if version := res.Header.Get("ETag"); version != "" && version == there.Version {
-				x.same++
-				return nil
+		version, hurt, err := x.client.state(ctx, name)
+		if err == nil && version != "" && version == there.Version {
+			x.same++
+			if hurt != nil { // since that file was written
+				return x.tellUnwritten(name, hurt, "unchanged, and whole in "+path)
 			}
+			return nil
 		}
 	}
-	var version string
-	var size int64
-	err = writeWhole(path, func(w io.Writer) (err error) {
-		version, size, err = x.fetch(ctx, name, w)
-		return err
-	})
-	if isGone(err) {
+	e, to, err := x.write(ctx, path, name, func(w io.Writer) io.Writer { return w })
+	switch {
+	case isGone(err):
 		x.gone++
 		return nil
-	}
-	if err != nil {
+	case isUnreadable(err):
+		return x.tellUnwritten(name, &damage{Places: 1}, "nothing of it can be read")
+	case err != nil:
 		return err
 	}
-	known.Files[file] = exportedFile{version, x.format, size}
-	return x.tell(name, path, size)
+	// Only what is whole is known, so that damage is told by each run.
+	if e.hurt == nil {
+		known.Files[file] = exportedFile{e.version, x.format, e.size}
+	} else if to == path {
+		delete(known.Files, file)
+	}
+	return x.tell(e, to, keptBy(path, to))
 }
 
 func isGone(err error) bool {
@@ -303,49 +359,68 @@ const manyRecord = "HISTORYD.conversation"
 
 // toArchive writes one file with an entry for each conversation.
 func (x *exporting) toArchive(ctx context.Context, path string, names []string) error {
-	return writeWhole(path, func(w io.Writer) error {
+	var all []exported
+	to, err := writePlaced(path, func(w io.Writer) (string, error) {
 		archive := tar.NewWriter(w)
 		// The size of an entry stands before it, so each is gathered in a file first.
 		spool, err := os.CreateTemp(filepath.Dir(path), ".historyd-*")
 		if err != nil {
-			return err
+			return "", err
 		}
 		defer func() { _ = spool.Close(); _ = os.Remove(spool.Name()) }()
+		var hurt *damage
 		for i, name := range names {
-			if err := x.archive(ctx, archive, spool, path, name); err != nil {
-				return err
+			e, err := x.archive(ctx, archive, spool, name)
+			switch {
+			case isGone(err):
+				x.gone++
+			case isUnreadable(err):
+				hurt = hurt.plus(&damage{Places: 1})
+				err = x.tellUnwritten(name, &damage{Places: 1}, "nothing of it can be read")
+			case err == nil:
+				all, hurt = append(all, e), hurt.plus(e.hurt)
+			}
+			if err != nil && !isGone(err) {
+				return "", err
 			}
 			x.progress.at(int64(i+1), int64(len(names)))
 		}
-		return archive.Close()
+		return placeFor(path, hurt, saidInArchive), archive.Close()
 	})
+	for _, e := range all {
+		if err == nil {
+			err = x.tell(e, to+"/"+e.name+exportEndings[x.format], keptBy(path, to))
+		}
+	}
+	return err
 }
 
-func (x *exporting) archive(ctx context.Context, w *tar.Writer, spool *os.File, path, name string) error {
+// archive writes one entry.
+func (x *exporting) archive(ctx context.Context, w *tar.Writer, spool *os.File, name string) (exported, error) {
 	if err := errors.Join(spool.Truncate(0), rewindFile(spool)); err != nil {
-		return err
+		return exported{}, err
 	}
-	_, size, err := x.fetch(ctx, name, spool)
-	if isGone(err) {
-		x.gone++
-		return nil
-	}
+	e, err := x.fetch(ctx, name, spool)
 	if err == nil {
 		err = rewindFile(spool)
 	}
 	if err != nil {
-		return err
+		return e, err
 	}
-	file := name + exportEndings[x.format]
-	h := &tar.Header{Typeflag: tar.TypeReg, Name: file, Size: size, Mode: 0o600, ModTime: time.Now(),
+	h := &tar.Header{Typeflag: tar.TypeReg, Name: name + exportEndings[x.format], Size: e.size, Mode: 0o600, ModTime: time.Now(),
 		PAXRecords: map[string]string{manyRecord: name}}
+	if e.hurt != nil {
+		text, err := json.Marshal(e.hurt)
+		if err != nil {
+			return e, err
+		}
+		h.PAXRecords[damagedRecord] = string(text)
+	}
 	if err := w.WriteHeader(h); err != nil {
-		return err
+		return e, err
 	}
-	if _, err := io.Copy(w, spool); err != nil {
-		return err
-	}
-	return x.tell(name, path+"/"+file, size)
+	_, err = io.Copy(w, spool)
+	return e, err
 }
 
 func rewindFile(f *os.File) error {
@@ -355,26 +430,39 @@ func rewindFile(f *os.File) error {
 
 // writeWhole writes a file beside its place and puts it there when it is complete.
 func writeWhole(path string, write func(io.Writer) error) error {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no regular file, and would be replaced", path)
+	_, err := writePlaced(path, func(w io.Writer) (string, error) { return path, write(w) })
+	return err
+}
+
+// writePlaced is writeWhole of what knows only at its end where it belongs: at path, or beside it. It returns where it is.
+func writePlaced(path string, write func(io.Writer) (to string, err error)) (to string, err error) {
+	if err := replaceable(path); err != nil {
+		return "", err
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".historyd-*") // for its owner only
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("there is no directory %s", filepath.Dir(path))
+		return "", fmt.Errorf("there is no directory %s", filepath.Dir(path))
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
-	err = write(f)
+	to, err = write(f)
 	if err == nil {
-		err = f.Sync()
+		err = errors.Join(replaceable(to), f.Sync())
 	}
 	err = errors.Join(err, f.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = os.Rename(f.Name(), to)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
+		return "", errors.Join(err, os.Remove(f.Name()))
+	}
+	return to, nil
+}
+
+func replaceable(path string) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no regular file, and would be replaced", path)
 	}
 	return nil
 }

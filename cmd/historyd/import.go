@@ -33,7 +33,9 @@ func newImportCommand() *cobra.Command {
 			"name of its file without the ending; - is the standard input.\n\n" +
 			"Each conversation comes in whole or not at all, through the same redaction as a turn. With the\n" +
 			"default mode, append, a second run adds nothing twice, and so goes on where one was broken off.\n" +
-			"A file that is refused does not keep the others from being read; the exit code is 1 then.\n\n" +
+			"A file that is refused does not keep the others from being read; the exit code is 1 then.\n" +
+			"One whose export met damage is told, for messages are missing in it. With .damaged behind its\n" +
+			"name it is taken when it is named itself, not as a file of a directory.\n\n" +
 			"What a tool was called with and answered is withheld when nothing gives the tool a category: not\n" +
 			"the daemon's configuration, and not the file, which may be an object with tool_categories before\n" +
 			"its messages: {\"tool_categories\": {\"wallet_*\": \"wallet\", \"*\": \"general\"}, \"messages\": [...]}.\n" +
@@ -95,6 +97,7 @@ type importing struct {
 	report       report
 
 	done, failed  int64 // conversations
+	damaged       int64 // of done, by what their files say
 	added, had    int64 // messages
 	sent, planned int64 // bytes
 	hopeless      bool  // the daemon is not there or takes nothing: no other file is tried
@@ -104,8 +107,9 @@ type importing struct {
 type input struct {
 	path   string // as people know it
 	ending string
-	name   string // of the conversation
-	size   int64  // -1 when unknown
+	name   string  // of the conversation
+	size   int64   // -1 when unknown
+	hurt   *damage // that its entry in an archive tells of
 	// open may be called again when again is true.
 	open  func() (io.ReadCloser, error)
 	again bool
@@ -186,7 +190,8 @@ func (i *importing) file(ctx context.Context, path string) error {
 		return i.send(ctx, input{path: "standard input", name: i.name, size: -1, ending: exportEndings[i.format],
 			open: func() (io.ReadCloser, error) { return io.NopCloser(i.stdin), nil }})
 	}
-	if filepath.Ext(path) == ".tar" && (i.format == "" || i.format == "tar") {
+	whole := strings.TrimSuffix(path, damagedEnding)
+	if filepath.Ext(whole) == ".tar" && (i.format == "" || i.format == "tar") {
 		many, err := holdsMany(path)
 		if err != nil {
 			return err
@@ -199,13 +204,13 @@ func (i *importing) file(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	in := input{path: path, ending: filepath.Ext(path), name: i.name, size: info.Size(), again: true,
+	in := input{path: path, ending: filepath.Ext(whole), name: i.name, size: info.Size(), again: true,
 		open: func() (io.ReadCloser, error) { return os.Open(path) }}
 	if !info.Mode().IsRegular() {
 		in.size, in.again = -1, false // a pipe is read once
 	}
 	if in.name == "" {
-		in.name = strings.TrimSuffix(filepath.Base(path), in.ending)
+		in.name = strings.TrimSuffix(filepath.Base(whole), in.ending)
 	}
 	return i.send(ctx, in)
 }
@@ -267,7 +272,7 @@ func (i *importing) archive(ctx context.Context, path string) error {
 			i.refuse(path+"/"+h.Name, errors.New("no .json, .jsonl or .tar file"))
 			continue
 		}
-		in := input{path: path + "/" + h.Name, ending: ending, size: h.Size,
+		in := input{path: path + "/" + h.Name, ending: ending, size: h.Size, hurt: saidInEntry(h),
 			name: strings.TrimSuffix(entry, ending),
 			open: func() (io.ReadCloser, error) { return io.NopCloser(r), nil }}
 		err = i.send(ctx, in)
@@ -330,11 +335,17 @@ func (i *importing) post(ctx context.Context, in input, body io.Reader) error {
 		contentType = "application/x-tar"
 	}
 	path := fmt.Sprintf("/import?format=%s&mode=%s&repair=%t", format, i.mode, i.repair)
-	res, err := i.client.do(ctx, http.MethodPost, conversationPath(in.name, path), contentType, io.NopCloser(counted{r, i}), in.size)
+	along := overhear(format)
+	sent := counted{io.TeeReader(r, along), i}
+	res, err := i.client.do(ctx, http.MethodPost, conversationPath(in.name, path), contentType, io.NopCloser(sent), in.size)
+	said := along.end()
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
+	if in.hurt == nil {
+		in.hurt = said
+	}
 	var got struct {
 		Imported     int64 `json:"imported"`
 		Skipped      []any `json:"skipped"`
@@ -355,7 +366,11 @@ func (i *importing) post(ctx context.Context, in input, body io.Reader) error {
 	repaired := max(got.RepairedAll, int64(len(got.Repaired)))
 	line := map[string]any{
 		"conversation": in.name, "file": in.path, "imported": got.Imported, "already_there": had,
-		"repaired": repaired, "last_seq": got.LastSeq,
+		"repaired": repaired, "last_seq": got.LastSeq, "damaged": in.hurt.member(),
+	}
+	if in.hurt != nil {
+		i.damaged++
+		fmt.Fprintf(i.errors, "historyd: %s: its export was DAMAGED: %v; an older one may have more\n", plain(in.path), in.hurt)
 	}
 	if len(got.Changed) > 0 {
 		line["changed"] = got.Changed
@@ -410,10 +425,14 @@ func (c counted) Read(p []byte) (int, error) {
 
 // summary tells what was done; ended is why not all of it was.
 func (i *importing) summary(ended error) error {
+	damaged := ""
+	if i.damaged > 0 {
+		damaged = fmt.Sprintf(", %d of a damaged export", i.damaged)
+	}
 	err := i.report.line(map[string]any{"summary": map[string]int64{
-		"conversations": i.done, "failed": i.failed, "imported": i.added, "already_there": i.had,
-	}}, "%s: %s added, %d there already, %d failed\n",
-		count(i.done, "conversation"), count(i.added, "message"), i.had, i.failed)
+		"conversations": i.done, "failed": i.failed, "imported": i.added, "already_there": i.had, "damaged": i.damaged,
+	}}, "%s: %s added, %d there already, %d failed%s\n",
+		count(i.done, "conversation"), count(i.added, "message"), i.had, i.failed, damaged)
 	if i.failed > 0 && ended == nil {
 		return errors.Join(err, errUnsound)
 	}

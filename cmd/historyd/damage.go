@@ -1,0 +1,202 @@
+package main
+
+import (
+	"archive/tar"
+	"context"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+)
+
+// A damage is what of a conversation cannot be read, as the daemon tells it.
+type damage struct {
+	Places int64 `json:"places"`
+	Bytes  int64 `json:"bytes"`
+	Lost   int64 `json:"lost"`
+}
+
+// parseDamage reads the member damaged, which is false where there is none.
+func parseDamage(v jsontext.Value) *damage {
+	var d damage
+	if v.Kind() != '{' || json.Unmarshal(v, &d) != nil {
+		return nil
+	}
+	return &d
+}
+
+// member is the damage as the API has it.
+func (d *damage) member() any {
+	if d == nil {
+		return false
+	}
+	return d
+}
+
+func (d *damage) String() string {
+	if d.Lost == 0 {
+		return count(d.Places, "place") + " not readable"
+	}
+	return count(d.Lost, "message") + " lost"
+}
+
+// plus is the damage of both.
+func (d *damage) plus(other *damage) *damage {
+	switch {
+	case d == nil:
+		return other
+	case other == nil:
+		return d
+	}
+	return &damage{d.Places + other.Places, d.Bytes + other.Bytes, d.Lost + other.Lost}
+}
+
+// within reports whether what has this damage lacks no more than what has the other.
+func (d *damage) within(other *damage) bool {
+	return d == nil || other != nil && d.Places <= other.Places && d.Lost <= other.Lost
+}
+
+// state asks for the version of a conversation, and for the damage that was met in it so far. After an export, which
+// reads everything, that is all damage; most formats have no place to tell it.
+func (c *client) state(ctx context.Context, name string) (version string, hurt *damage, err error) {
+	for tries := 0; ; tries++ {
+		res, err := c.do(ctx, http.MethodGet, conversationPath(name, ""), "", nil, 0)
+		if again(ctx, err, tries) {
+			continue
+		}
+		if err != nil {
+			return "", nil, fmt.Errorf("ask for damage in %s: %w", name, err)
+		}
+		var got struct {
+			Damaged jsontext.Value `json:"damaged"`
+		}
+		err = json.UnmarshalRead(res.Body, &got)
+		_ = res.Body.Close()
+		if err != nil {
+			return "", nil, fmt.Errorf("ask for damage in %s: %w", name, err)
+		}
+		return res.Header.Get("ETag"), parseDamage(got.Damaged), nil
+	}
+}
+
+// isUnreadable reports whether nothing of a conversation can be read.
+func isUnreadable(err error) bool {
+	var r *refusal
+	return errors.As(err, &r) && r.code == "damaged_transcript"
+}
+
+// damagedEnding follows the name of a file that is not to take the place of one which has more. No conversation's file
+// ends so, and an import of a directory passes it over.
+const damagedEnding = ".damaged"
+
+// placeFor is where an export belongs: beside the file that is there, if that has what the export lacks. said returns
+// what that file says of itself, or nil.
+func placeFor(path string, hurt *damage, said func(path string) *damage) string {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) || hurt == nil || hurt.within(said(path)) {
+		return path
+	}
+	return path + damagedEnding
+}
+
+// saidInFile returns the damage that the export of one conversation in a file tells of.
+func saidInFile(format string) func(path string) *damage {
+	return func(path string) *damage {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil
+		}
+		defer f.Close()
+		return saidIn(f, format)
+	}
+}
+
+// saidIn returns the damage that a document tells of; nil when it tells of none, or is none.
+func saidIn(r io.Reader, format string) *damage {
+	switch format {
+	case "native":
+	case "tar":
+		archive := tar.NewReader(r)
+		for h := new(tar.Header); h.Typeflag != tar.TypeReg; {
+			var err error
+			if h, err = archive.Next(); err != nil {
+				return nil
+			}
+		}
+		r = archive
+	default:
+		return nil
+	}
+	in := jsontext.NewDecoder(r, jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+	if start, err := in.ReadToken(); err != nil || start.Kind() != '{' {
+		return nil
+	}
+	for in.PeekKind() == '"' {
+		name, err := in.ReadToken()
+		if err != nil {
+			return nil
+		}
+		if name.String() == "damaged" {
+			v, err := in.ReadValue()
+			if err != nil {
+				return nil
+			}
+			return parseDamage(v)
+		}
+		if in.SkipValue() != nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+// damagedRecord is in the entries of an archive of many conversations that have damage, in whatever format.
+const damagedRecord = "HISTORYD.damaged"
+
+// saidInEntry returns the damage that an entry of such an archive tells of.
+func saidInEntry(h *tar.Header) *damage {
+	return parseDamage(jsontext.Value(h.PAXRecords[damagedRecord]))
+}
+
+// saidInArchive returns the damage that all entries of such an archive tell of.
+func saidInArchive(path string) (sum *damage) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	for r := tar.NewReader(f); ; {
+		h, err := r.Next()
+		if err != nil {
+			return sum
+		}
+		sum = sum.plus(saidInEntry(h))
+	}
+}
+
+// An overheard is a document that is read along while it is sent, for the damage that it tells of.
+type overheard struct {
+	*io.PipeWriter
+	said chan *damage
+}
+
+// overhear begins to read along what is written. It ends with said.
+func overhear(format string) *overheard {
+	r, w := io.Pipe()
+	o := &overheard{w, make(chan *damage, 1)}
+	go func() { // ends when the pipe is closed
+		said := saidIn(r, format)
+		_, _ = io.Copy(io.Discard, r) // whoever writes is not to wait
+		o.said <- said
+	}()
+	return o
+}
+
+// end returns what was heard.
+func (o *overheard) end() *damage {
+	_ = o.Close() // a pipe's never fails
+	return <-o.said
+}
