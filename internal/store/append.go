@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"slices"
 	"time"
 
 	"historyd/internal/durable"
@@ -20,14 +19,6 @@ type log struct {
 }
 
 var _ history.Log = (*log)(nil)
-
-// pending is an append that waits for the leader.
-type pending struct {
-	batch   history.Batch
-	receipt history.Receipt
-	err     error
-	done    chan struct{}
-}
 
 // errRetry tells that the transcript was cleared or replaced while an append waited.
 var errRetry = errors.New("the transcript is gone, another may begin")
@@ -81,7 +72,7 @@ func (l *log) append(ctx context.Context, b history.Batch) (history.Receipt, err
 		return history.Receipt{}, err
 	}
 	if leads {
-		t.begin(ctx, b.Stays)
+		t.startLeading(ctx, b.Stays)
 	}
 	select {
 	case <-p.done:
@@ -102,120 +93,6 @@ func (l *log) append(ctx context.Context, b history.Batch) (history.Receipt, err
 		}()
 	}
 	return history.Receipt{}, ctx.Err()
-}
-
-// Limits of one conversation: how many appends share a sync, and how many may wait.
-const (
-	maxGroup = 256
-	maxQueue = 4096
-)
-
-// enqueue has the append wait for a leader, and reports whether whoever appends is to find one.
-func (t *transcript) enqueue(p *pending) (leads bool, err error) {
-	t.queueMu.Lock()
-	defer t.queueMu.Unlock()
-	if len(t.queue) >= maxQueue {
-		return false, history.ErrBusy
-	}
-	t.queue = append(t.queue, p)
-	leads = !t.leading
-	t.leading = true
-	return leads, nil
-}
-
-// withdraw takes an append that nobody waits for any more out of the queue; false
-// when the leader has it already.
-func (t *transcript) withdraw(p *pending) bool {
-	t.queueMu.Lock()
-	defer t.queueMu.Unlock()
-	i := slices.Index(t.queue, p)
-	if i < 0 {
-		return false
-	}
-	t.queue = slices.Delete(t.queue, i, i+1)
-	return true
-}
-
-// maxHere is how many of those who append commit on their own goroutines at a time: so many stand still while a disk hangs.
-const maxHere = 128
-
-// begin has the queue committed, by the goroutine at hand as long as it stays: so no other has to be woken
-// and waited for.
-func (t *transcript) begin(ctx context.Context, stays bool) {
-	over := false
-	defer func() {
-		if !over {
-			go t.lead() // ends when the queue is empty; who waits may give up, the leader never does
-		}
-	}()
-	over = stays && t.commitHere(ctx)
-}
-
-// commitHere commits one group. It reports whether that was all.
-func (t *transcript) commitHere(ctx context.Context) bool {
-	here := &t.store.here
-	defer here.Add(-1)
-	if here.Add(1) > maxHere || t.change.lock(ctx) != nil {
-		return false
-	}
-	t.commitNext()
-	return t.idle()
-}
-
-// idle ends the time of a leader if nobody waits.
-func (t *transcript) idle() bool {
-	t.queueMu.Lock()
-	defer t.queueMu.Unlock()
-	t.leading = len(t.queue) > 0
-	return !t.leading
-}
-
-// lead commits, group by group, until nobody waits.
-func (t *transcript) lead() {
-	for more := true; more; {
-		_ = t.change.lock(context.Background())
-		more = t.commitNext()
-	}
-}
-
-// errPanicked is of an append whose commit panicked: it is not known what became of it.
-var errPanicked = errors.New("the commit panicked")
-
-// commitNext commits the next group, if there is one, and lets go of t.change.
-func (t *transcript) commitNext() bool {
-	group := t.nextGroup()
-	done := group == nil
-	defer func() {
-		if !done {
-			t.poison() // nothing is known of what lies behind the acknowledged line
-		}
-		t.change.unlock()
-		for _, p := range group {
-			if !done {
-				p.err = errPanicked
-			}
-			close(p.done)
-		}
-	}()
-	if group != nil {
-		t.commitGroup(group)
-		done = true
-	}
-	return group != nil
-}
-
-// nextGroup takes from the queue what is to be committed next; nil ends the leader.
-func (t *transcript) nextGroup() []*pending {
-	t.queueMu.Lock()
-	defer t.queueMu.Unlock()
-	if len(t.queue) == 0 {
-		t.leading = false
-		return nil
-	}
-	n := min(len(t.queue), maxGroup)
-	group := slices.Clone(t.queue[:n])
-	t.queue = slices.Delete(t.queue, 0, n)
-	return group
 }
 
 // commitGroup makes the batches of the group durable with one write and one sync.
@@ -242,9 +119,8 @@ func (t *transcript) commitGroup(group []*pending) {
 		fail(t.failure(err))
 		return
 	}
-	d := t.newDraft(snap)
-	d.borrow()
-	defer d.vacate()
+	d := t.newDraft(snap, t.store.borrow())
+	defer d.giveBack()
 	for _, p := range group {
 		p.receipt, p.err = d.add(p.batch, sp)
 		t.store.refused(p.err)

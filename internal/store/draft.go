@@ -28,35 +28,11 @@ type draft struct {
 	given    map[string]history.Receipt // of keyed batches in this draft
 	staged   []history.Message          // of this draft, not folded yet; for folds
 	counted  []string                   // hashes of attachments whose bytes this draft counts
-	room     *room
+	scratch  *scratch
 }
 
-// A room is memory that a draft needs, and another may have after it.
-type room struct{ buf, payload, messages []byte }
-
-// maxRoom bounds what a room keeps of each.
-const maxRoom = 64 << 10
-
-// borrow takes a room of the store, until vacate.
-func (d *draft) borrow() {
-	d.room, _ = d.t.store.rooms.Get().(*room)
-	if d.room == nil {
-		d.room = &room{}
-	}
-	d.buf = append(d.room.buf[:0], d.buf...)
-}
-
-// vacate ends the draft: nothing of what it has written is used any more.
-func (d *draft) vacate() {
-	d.room.buf, d.buf = d.buf, nil
-	if max(cap(d.room.buf), cap(d.room.payload), cap(d.room.messages)) <= maxRoom {
-		d.t.store.rooms.Put(d.room)
-	}
-	d.room = nil
-}
-
-func (t *transcript) newDraft(snap *snapshot) *draft {
-	d := &draft{t: t, snap: *snap, seg: snap.seg, off: snap.off, room: &room{}}
+func (t *transcript) newDraft(snap *snapshot, mem *scratch) *draft {
+	d := &draft{t: t, snap: *snap, seg: snap.seg, off: snap.off, buf: mem.buf[:0], scratch: mem}
 	d.snap.failed, d.snap.torn, d.snap.unreadable = false, 0, false
 	if !snap.exists || snap.begin || snap.off >= t.store.segmentBytes {
 		d.begin = true
@@ -100,8 +76,8 @@ func (t *transcript) now() string { return t.store.now().UTC().Format(history.Ti
 func (d *draft) line(c *commit) {
 	before := len(d.buf)
 	d.snap.at = place{d.seg, d.off + int64(before)}
-	d.room.payload = c.payload(d.room.payload[:0])
-	d.buf, d.snap.sum = appendFrame(d.buf, d.room.payload)
+	d.scratch.payload = c.payload(d.scratch.payload[:0])
+	d.buf, d.snap.sum = appendFrame(d.buf, d.scratch.payload)
 	d.snap.seg, d.snap.off = d.seg, d.off+int64(len(d.buf))
 	d.snap.totals = c.Totals
 	d.snap.totals.Bytes += int64(len(d.buf) - before)
@@ -261,7 +237,7 @@ func (d *draft) commit(e newEntry) (history.Receipt, error) {
 	}
 	d.start(e.created)
 	c := &commit{First: d.snap.last + 1, Last: d.snap.last, ID: d.snap.id, At: at, Prev: checksum(d.snap.sum),
-		Totals: d.snap.totals, Note: e.note, Added: e.added, Skipped: e.skipped, Messages: d.room.messages[:0]}
+		Totals: d.snap.totals, Note: e.note, Added: e.added, Skipped: e.skipped, Messages: d.scratch.messages[:0]}
 	c.Totals.Bytes += e.attached
 	receipt := history.Receipt{Epoch: c.Totals.Epoch, FirstSeq: c.First, Added: int64(len(e.messages)), Note: e.note}
 	before := d.window()
@@ -301,7 +277,7 @@ func (d *draft) commit(e newEntry) (history.Receipt, error) {
 		receipt.Folded = d.fold(c, e.fold, before)
 	}
 	d.line(c)
-	d.room.messages = c.Messages
+	d.scratch.messages = c.Messages
 	d.commits++
 	d.messages += int64(len(e.messages))
 	if e.key != "" {

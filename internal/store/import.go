@@ -102,7 +102,7 @@ func (t *transcript) lockedImport(ctx context.Context, in *intake) (history.Rece
 func (t *transcript) takeImport(ctx context.Context, in *intake) (history.Receipt, error) {
 	old := t.state.Load()
 	if in.Key != "" && old.exists {
-		d := t.newDraft(old)
+		d := t.newDraft(old, &scratch{})
 		if first, known, err := d.replayed(in.Key, in.fingerprint); err != nil || known {
 			t.store.refused(err)
 			return first, err
@@ -298,7 +298,7 @@ func idOf(r history.Record) (string, error) {
 
 // take writes the messages, and the line that ends the import.
 func (b *build) take(ctx context.Context) error {
-	b.d = b.made.newDraft(b.made.state.Load())
+	b.d = b.made.newDraft(b.made.state.Load(), &scratch{})
 	for m, err := range b.in.spool.all() {
 		if err != nil {
 			b.failed = true
@@ -415,7 +415,7 @@ func (b *build) writeOut() error {
 	if b.made.keys != nil {
 		b.made.keys.take(b.d.keys, b.d.snap.totals.Keyed)
 	}
-	b.d = b.made.newDraft(&b.d.snap)
+	b.d = b.made.newDraft(&b.d.snap, &scratch{})
 	return nil
 }
 
@@ -449,7 +449,7 @@ func (b *build) nothingNew() (history.Receipt, error) {
 		return history.Receipt{}, b.t.failure(err)
 	}
 	defer sp.end()
-	d := b.t.newDraft(b.old)
+	d := b.t.newDraft(b.old, &scratch{})
 	if _, err := d.commit(newEntry{key: b.in.Key, fingerprint: b.in.fingerprint, note: b.receipt.Note, skipped: b.receipt.Skipped}); err != nil {
 		return history.Receipt{}, err
 	}

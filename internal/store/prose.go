@@ -65,7 +65,7 @@ func (t *transcript) lockedSummarise(ctx context.Context, epoch string, p *histo
 	if snap.newLife {
 		return history.ErrPrecondition // the next line has another epoch
 	}
-	d := t.newDraft(snap)
+	d := t.newDraft(snap, &scratch{})
 	d.summarise(p)
 	return d.finish(sp, false, nil)
 }

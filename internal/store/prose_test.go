@@ -161,7 +161,7 @@ func TestCheckFindsPlantedWords(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.release(tr)
-			d := tr.newDraft(tr.state.Load())
+			d := tr.newDraft(tr.state.Load(), &scratch{})
 			change(d)
 			if err := tr.write(d); err != nil {
 				t.Fatal(err)

@@ -114,7 +114,7 @@ func (t *transcript) lockedRewind(ctx context.Context, r history.Rewind) (histor
 	if err != nil {
 		return history.Receipt{}, t.failure(err)
 	}
-	d := t.newDraft(snap)
+	d := t.newDraft(snap, &scratch{})
 	if err := d.rewind(r.Through); err != nil {
 		return history.Receipt{}, t.failure(err)
 	}

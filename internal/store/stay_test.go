@@ -13,6 +13,7 @@ import (
 
 	"historyd/internal/durable"
 	"historyd/internal/durable/crashfs"
+	"historyd/internal/history"
 )
 
 // Whoever stays stands still while its commit hangs, whatever it gave up, and hears what became of it. Only so many do.
@@ -23,7 +24,7 @@ func TestWhoStaysCommitsItself(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hung, heals := make(chan struct{}, 2*maxHere), make(chan struct{})
+	hung, heals := make(chan struct{}, 2*maxStanding), make(chan struct{})
 	fsys.FailWhen(func(op crashfs.Op) error {
 		if op.Kind == "Sync" {
 			hung <- struct{}{}
@@ -33,14 +34,14 @@ func TestWhoStaysCommitsItself(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
-	outcomes := make(chan error, maxHere)
-	for i := range maxHere {
+	outcomes := make(chan error, maxStanding)
+	for i := range maxStanding {
 		clients.Go(func() {
 			_, err := s.Log(ann, fmt.Sprint(i)).Append(ctx, batch("x"))
 			outcomes <- err
 		})
 	}
-	for range maxHere {
+	for range maxStanding {
 		<-hung
 	}
 	cancel()
@@ -59,12 +60,12 @@ func TestWhoStaysCommitsItself(t *testing.T) {
 	}
 	close(heals)
 	clients.Wait()
-	for range maxHere {
+	for range maxStanding {
 		if err := <-outcomes; err != nil {
 			t.Errorf("an append that stayed: %v", err)
 		}
 	}
-	if n := s.here.Load(); n != 0 {
+	if n := s.standing.Load(); n != 0 {
 		t.Errorf("%d commit in the end", n)
 	}
 	if err := s.Close(); err != nil {
@@ -122,29 +123,35 @@ func TestWhoStaysLeavesTheRestToOthers(t *testing.T) {
 	if _, err := l.Append(t.Context(), batch("0")); err != nil {
 		t.Fatal(err)
 	}
-	hung, heals, syncs := make(chan struct{}), make(chan struct{}), 0
+	hung, heals, syncs := make(chan struct{}, n), make(chan struct{}), 0
 	fsys.FailWhen(func(op crashfs.Op) error {
 		if op.Kind == "Sync" {
-			if syncs++; syncs == 1 {
-				close(hung)
-				<-heals
-			}
+			syncs++
+			hung <- struct{}{}
+			<-heals
 		}
 		return nil
 	})
-	var clients sync.WaitGroup
-	for i := range n + 1 {
+	var first, rest sync.WaitGroup
+	appends := func(clients *sync.WaitGroup, text string) {
 		clients.Go(func() {
-			if _, err := l.Append(t.Context(), batch(fmt.Sprint(i))); err != nil {
+			if _, err := l.Append(t.Context(), batch(text)); err != nil {
 				t.Error(err)
 			}
 		})
-		<-hung
+	}
+	appends(&first, "1")
+	<-hung
+	for i := range n {
+		appends(&rest, fmt.Sprint("rest ", i))
 	}
 	tr := s.open[transcriptKey{ann, "a"}].t
 	await(t, tr, func() bool { return len(tr.queue) == n })
+	heals <- struct{}{}
+	inTime(t, first.Wait) // while the next commit hangs
+	<-hung
 	close(heals)
-	clients.Wait()
+	rest.Wait()
 	if syncs != 2 {
 		t.Errorf("%d syncs for an append alone and %d together", syncs, n)
 	}
@@ -152,6 +159,66 @@ func TestWhoStaysLeavesTheRestToOthers(t *testing.T) {
 		t.Errorf("read %q", got)
 	}
 	await(t, tr, func() bool { return !tr.leading })
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A commit that panics fails all of its group, as if the disk had: nobody knows what became of it. The next begins a segment.
+func TestAPanicIsAFailureToOthers(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, crashfs.New())
+	l := s.Log(ann, "a")
+	keyed := batch("x")
+	keyed.Key = "k"
+	if _, err := l.Append(t.Context(), keyed); err != nil {
+		t.Fatal(err)
+	}
+	tr, err := s.acquire(t.Context(), transcriptKey{ann, "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.change.lock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var clients sync.WaitGroup
+	clients.Go(func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic is swallowed")
+			}
+		}()
+		_, _ = l.Append(t.Context(), history.Batch{Stays: true, IfMatch: func(string) bool { panic("of the caller's") }})
+	})
+	await(t, tr, func() bool { return len(tr.queue) == 1 })
+	clients.Go(func() {
+		if _, err := l.Append(t.Context(), batch("y")); !errors.Is(err, history.ErrUnavailable) {
+			t.Errorf("beside a panic: %v", err)
+		}
+	})
+	await(t, tr, func() bool { return len(tr.queue) == 2 })
+	tr.change.unlock()
+	clients.Wait()
+	if err := s.Ready(); !errors.Is(err, history.ErrUnavailable) {
+		t.Errorf("ready: %v", err)
+	}
+	segment := tr.state.Load().seg
+	if r, err := l.Append(t.Context(), keyed); err != nil || !r.Replayed {
+		t.Errorf("a key that is there: %+v, %v", r, err)
+	}
+	if _, err := l.Append(t.Context(), batch("z")); err != nil {
+		t.Error(err)
+	}
+	if now := tr.state.Load().seg; now <= segment {
+		t.Errorf("segment %d follows %d", now, segment)
+	}
+	s.release(tr)
+	if err := s.Ready(); err != nil {
+		t.Errorf("after the next commit: %v", err)
+	}
+	if got := texts(t, l); !slices.Equal(got, []string{"1:x", "2:z"}) {
+		t.Errorf("read %q", got)
+	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}

@@ -92,8 +92,8 @@ type Store struct {
 	catalogues catalogues
 	trails     trails
 	stalls     stalls
-	here       atomic.Int64 // commits on goroutines of those who append
-	rooms      sync.Pool    // of *room
+	standing   atomic.Int64 // appends that commit on their own goroutines
+	scratches  sync.Pool    // of *scratch
 }
 
 // entry is a transcript's place in the table of open ones. While it is not ready it
