@@ -125,7 +125,7 @@ func (c *Compactor) batches(turns int64) int64 {
 // window holds; where that forbids every boundary, it waits for a later batch.
 //
 // The window is read once and not kept: what stays in memory is a line for each
-// unit of the last 10,000 messages, some bytes for each that cannot be parted from
+// unit of the last 10,000 messages, up to 16 KiB of each of the newest 64 that are not long, some bytes for each that cannot be parted from
 // those, and as many of their lines as a summary has room for.
 func (c *Compactor) Fold(prev *history.Summary, messages iter.Seq2[history.Message, error]) (*history.Summary, error) {
 	w := newWindow(c, prev)

@@ -85,7 +85,11 @@ func said(m *history.Message) string {
 	var texts []string
 	for i := range m.Content {
 		if b := &m.Content[i]; b.Said() {
-			if s := strings.TrimSpace(b.Text); s != "" {
+			s := strings.TrimSpace(b.Text)
+			if len(s) < len(b.Text)/2 {
+				s = strings.Clone(s) // else it keeps all of the text
+			}
+			if s != "" {
 				texts = append(texts, s)
 			}
 		}
