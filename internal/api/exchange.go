@@ -16,7 +16,7 @@ import (
 )
 
 // An exchange is one request and its response. It belongs to the goroutine that
-// serves the request.
+// serves the request, but for what within says.
 type exchange struct {
 	http.ResponseWriter
 	server  *server
@@ -34,6 +34,7 @@ type exchange struct {
 	gone    bool      // the client stopped waiting
 	until   time.Time // when a response that is large, or keeps a place, must have been read; zero for others
 	cork    Cork      // nil where the connection has none
+	counted bool      // in the metrics
 }
 
 // Unwrap is for http.ResponseController.
@@ -202,15 +203,24 @@ func (s *server) finish(x *exchange, r *http.Request) {
 	}
 	x.leave()
 	s.metrics.inFlight.Dec()
-	took := time.Since(x.start)
-	s.metrics.observe(x, r.Method, took)
-	if s.log.Enabled(r.Context(), slog.LevelDebug) {
-		s.log.LogAttrs(r.Context(), slog.LevelDebug, "request",
-			slog.String("request_id", x.id), slog.String("route", x.route.template()), slog.String("method", methodLabel(r.Method)),
-			slog.Int("status", x.status), slog.Duration("took", took), slog.Any("scope", x.scope()))
-	}
+	x.account(r)
 	if aborted {
 		abort()
+	}
+}
+
+// account counts and logs the request. A second call does nothing.
+func (x *exchange) account(r *http.Request) {
+	if x.counted {
+		return
+	}
+	x.counted = true
+	took := time.Since(x.start)
+	x.server.metrics.observe(x, r.Method, took)
+	if log := x.server.log; log.Enabled(r.Context(), slog.LevelDebug) {
+		log.LogAttrs(r.Context(), slog.LevelDebug, "request",
+			slog.String("request_id", x.id), slog.String("route", x.route.template()), slog.String("method", methodLabel(r.Method)),
+			slog.Int("status", x.status), slog.Duration("took", took), slog.Any("scope", x.scope()))
 	}
 }
 

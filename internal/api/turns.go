@@ -52,7 +52,10 @@ func (s *server) postTurns(x *exchange, r *http.Request) error {
 	turn.Messages, turn.Categories = a.Messages, a.Categories
 	turn.Stays = true
 	var done pipeline.Recorded
-	x.within(r, deadline, func(ctx context.Context) { done, err = s.pipeline.Record(ctx, c, turn) })
+	err = x.within(r, deadline, func(ctx context.Context) (err error) {
+		done, err = s.pipeline.Record(ctx, c, turn)
+		return err
+	})
 	if err != nil {
 		return err
 	}
