@@ -109,7 +109,14 @@ func TestAPanicAfterTheMinuteIsTold(t *testing.T) {
 func TestAnAppendWithNothingBehindIt(t *testing.T) {
 	d := newDaemon(t, projection.Options{})
 	addr := d.server.Listener.Addr().String()
-	for range 20 {
+	slow := func(op string) error {
+		if op == "append" {
+			time.Sleep(grace / 10) // until the end has come, too
+		}
+		return nil
+	}
+	d.engine.fail.Store(&slow)
+	for range 3 {
 		conn, err := net.Dial("tcp", addr)
 		must(t, err)
 		body := bodyOf(100)

@@ -12,7 +12,7 @@ import (
 // A Log is the record of one conversation: an ordered, append-only list of
 // messages that lives until it is cleared. All methods may be called from many
 // goroutines, for the same conversation too. A cancelled context stops the caller
-// from waiting; it never undoes a commit.
+// from waiting, but where Batch.Stays; it never undoes a commit.
 //
 // Errors are of the classes below. After ErrUnavailable or ErrFull from Append or
 // Import it is not known whether the batch will be found in the record, but it is
