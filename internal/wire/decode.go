@@ -300,10 +300,21 @@ func (r *reader) members(v strictjson.Value, what string, known []string, set fu
 			there[name] = true
 			set(name, m)
 		case !r.variant(name, m, "", known):
-			r.fault(m, "", "unknown member of the %s; it has %s", what, strings.Join(known, ", "))
+			r.fault(m, "", "unknown member of the %s; it has %s%s", what, strings.Join(known, ", "), misplaced(name))
 		}
 	}
 	return there
+}
+
+// misplaced says where that belongs which a client of a provider puts beside the messages.
+func misplaced(name string) string {
+	switch name {
+	case "contents", "input", "history", "items":
+		return ": in every format the list stands under messages"
+	case "format":
+		return ": the format goes into the query, such as ?format=openai"
+	}
+	return ""
 }
 
 // object walks an object. Known members go to set; those of them that it wants

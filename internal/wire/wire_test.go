@@ -327,3 +327,20 @@ func BenchmarkDecodeAppend(b *testing.B) {
 		})
 	}
 }
+
+func TestAMisplacedMemberIsToldItsPlace(t *testing.T) {
+	for _, tt := range []struct {
+		f          Format
+		body, want string
+	}{
+		{Gemini, `{"contents":[{"role":"user","parts":[{"text":"x"}]}]}`, ": in every format the list stands under messages (and 1 more)"},
+		{Responses, `{"input":[{"role":"user","content":"x"}]}`, ": in every format the list stands under messages (and 1 more)"},
+		{Native, `{"format":"openai","messages":[{"role":"user","content":"x"}]}`, ": the format goes into the query, such as ?format=openai"},
+		{OpenAI, `{"stream":true,"messages":[{"role":"user","content":"x"}]}`, "it has messages, tool_categories, model, provider"},
+	} {
+		_, err := DecodeAppend(tt.f, []byte(tt.body), 0)
+		if err == nil || !strings.HasSuffix(err.Error(), tt.want) {
+			t.Errorf("%s as %s: got %v, want an error that ends with %q", tt.body, tt.f, err, tt.want)
+		}
+	}
+}
