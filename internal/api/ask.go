@@ -128,7 +128,7 @@ func unknownAsk(within, name string, v strictjson.Value, known []string) error {
 		}
 		return &problem{code: "invalid_json", field: field, offset: &v.Offset, detail: "the name of this member is written in another case"}
 	}
-	return badAsk(within, v, "a member of "+cmp.Or(within, "the body")+" is not known here; known are "+strings.Join(known, ", "))
+	return badAsk(within, v, "a member of "+cmp.Or(within, "the body")+" is not known here; "+knownAre(known))
 }
 
 func badAsk(field string, v strictjson.Value, detail string) error {

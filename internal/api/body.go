@@ -20,7 +20,7 @@ import (
 func checkType(r *http.Request, types ...string) (string, error) {
 	unsupported := &problem{code: "unsupported_media_type"}
 	if len(types) > 1 {
-		unsupported.detail = "send one of " + strings.Join(types, ", ") + ", in UTF-8, not compressed"
+		unsupported.detail = "send a Content-Type, one of " + strings.Join(types, ", ") + ", in UTF-8, not compressed"
 	}
 	if encoding := r.Header["Content-Encoding"]; len(encoding) > 1 || len(encoding) == 1 && !strings.EqualFold(encoding[0], "identity") {
 		return "", unsupported
@@ -136,7 +136,7 @@ type bodyReader struct {
 // openBody begins to read a body of at most limit bytes.
 func (x *exchange) openBody(r *http.Request, limit int64) (*bodyReader, error) {
 	if r.ContentLength > limit {
-		return nil, &problem{code: "body_too_large", limit: &limit, actual: &r.ContentLength}
+		return nil, x.tooLarge(limit, &r.ContentLength)
 	}
 	if len(r.Header["Expect"]) > 0 {
 		x.boundWrites() // the first read writes that we are ready for more
@@ -146,6 +146,18 @@ func (x *exchange) openBody(r *http.Request, limit int64) (*bodyReader, error) {
 		reader: http.MaxBytesReader(x.ResponseWriter, r.Body, limit),
 		next:   readStep, left: readStall, rest: math.MaxInt64,
 	}, nil
+}
+
+// tooLarge refuses a body. What does not go into an append may go into an import.
+func (x *exchange) tooLarge(limit int64, actual *int64) error {
+	p := &problem{code: "body_too_large", limit: &limit, actual: actual}
+	switch {
+	case strings.HasSuffix(x.route.pattern, "/turns"):
+		p.detail = "send less at a time, or use import for a whole conversation; limits.body is the limit"
+	case strings.HasSuffix(x.route.pattern, "/import"):
+		p.detail = "send less at a time; limits.import is the limit"
+	}
+	return p
 }
 
 // hurry makes the client keep the pace from now on.
@@ -188,7 +200,7 @@ func (x *exchange) cutOff(r *http.Request, limit int64, err error) error {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return &problem{code: "body_too_large", limit: &limit}
+		return x.tooLarge(limit, nil)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		x.stalled = true
 		x.Header()["Connection"] = closing

@@ -116,6 +116,9 @@ func TestTheDocumentHasTheParametersAndNoOthers(t *testing.T) {
 			detail := "this route takes no parameters in the query"
 			if names != nil {
 				detail = "a parameter of the query is not known here; known are " + strings.Join(names, ", ")
+				if len(names) == 1 {
+					detail = "a parameter of the query is not known here; known is " + names[0]
+				}
 			}
 			got := d.send(request{method: method, path: strings.ReplaceAll(path, "{c}", "x") + "?zzz=1", caller: "ann", body: bodyFor(method)})
 			want(t, got, 400, "invalid_parameter")

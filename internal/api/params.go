@@ -45,13 +45,21 @@ func query(r *http.Request, known ...string) (params, error) {
 			if len(known) == 0 {
 				return nil, badParameter("", "this route takes no parameters in the query")
 			}
-			return nil, badParameter("", "a parameter of the query is not known here; known are %s", strings.Join(known, ", "))
+			return nil, badParameter("", "a parameter of the query is not known here; %s", knownAre(known))
 		}
 		if len(list) > 1 {
 			return nil, badParameter(name, "give it once")
 		}
 	}
 	return params(values), nil
+}
+
+// knownAre lists the names that are known.
+func knownAre(names []string) string {
+	if len(names) == 1 {
+		return "known is " + names[0]
+	}
+	return "known are " + strings.Join(names, ", ")
 }
 
 func (p params) text(name string) (string, bool) {

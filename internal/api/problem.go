@@ -37,7 +37,7 @@ var codes = []code{
 	{"precondition_failed", 412, "The conversation has moved on", "read it again, then send with its new ETag"},
 	{"body_too_large", 413, "The body is too large", "send less at a time"},
 	{"message_too_large", 413, "A message is too large", "send a shorter message"},
-	{"unsupported_media_type", 415, "The content type is not supported", "send application/json in UTF-8, not compressed"},
+	{"unsupported_media_type", 415, "The content type is not supported", "send Content-Type: application/json, in UTF-8, not compressed"},
 	{"idempotency_mismatch", 422, "The idempotency key was used with another request", "use a new key for a new request"},
 	{"invalid_history", 422, "The document is no valid history", "see errors; repair=true drops what can be dropped"},
 	{"rate_limited", 429, "Too many requests", "wait as long as Retry-After says"},

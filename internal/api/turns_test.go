@@ -195,6 +195,10 @@ func TestLimitsAreExact(t *testing.T) {
 				if p := got.problem(t); p.Limit == nil || *p.Limit != limit || (p.Actual == nil) != chunked || p.Actual != nil && *p.Actual != int64(size) {
 					t.Errorf("%d bytes, chunked %t: %s", size, chunked, got.body)
 				}
+				hint := map[string]string{"turns": "use import for a whole conversation; limits.body is the limit", "replace": "limits.import is the limit", "replay": "send less at a time"}
+				if end := path[strings.LastIndexAny(path, "/=")+1:]; !strings.HasSuffix(got.problem(t).Detail, hint[end]) {
+					t.Errorf("%d bytes to %s: %s, want %q", size, path, got.body, hint[end])
+				}
 				if after := d.get("ann", "/v1/conversations/x").body; after != before {
 					t.Errorf("%d bytes, chunked %t, to %s: what was refused made it %s, was %s", size, chunked, path, after, before)
 				}
