@@ -133,7 +133,7 @@ func (c *client) do(ctx context.Context, method, path, contentType string, body 
 			err = u.Err
 		}
 		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("call the daemon at %s: %w; is it running? --url or --socket name another address", c.base, err)
+			return nil, fmt.Errorf("call the daemon at %s: %w; is it running? --url, --socket or HISTORYD_LISTEN_TCP name another address", c.base, err)
 		}
 		return nil, fmt.Errorf("call the daemon at %s: %w", c.base, err)
 	}

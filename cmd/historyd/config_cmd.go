@@ -39,7 +39,12 @@ func newConfigCheck() *cobra.Command {
 			"Nothing is opened or looked up but the configuration file itself; that the files of TLS are\n" +
 			"there is checked, what is in them is not.",
 		Example: "  historyd config check --config historyd.yaml",
-		Args:    takes(),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("%q: give the file with --config", args[0])}
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := loadFor(cmd)
 			var bad problems

@@ -404,7 +404,11 @@ func (i *importing) formatOf(in input, body io.Reader) (string, io.Reader, error
 		return "tar", r, nil
 	}
 	head, _ := r.Peek(512)
-	if head = bytes.TrimLeft(head, " \t\r\n"); len(head) > 0 && head[0] == '[' {
+	switch head = bytes.TrimLeft(head, " \t\r\n"); {
+	case len(head) == 0 || head[0] == '{' || bytes.HasPrefix(head, []byte("\ufeff")): // the daemon tells of the mark
+	case head[0] != '[':
+		return "", nil, errors.New("it is no object of JSON: import takes what export wrote (.json, .jsonl, .tar), or the messages of a provider as JSON with --format")
+	default:
 		return "", nil, errors.New("it is a list of messages: say of which provider with --format openai, anthropic, responses or gemini")
 	}
 	return "native", r, nil

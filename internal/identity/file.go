@@ -191,7 +191,7 @@ func (f *File) Revoke(tokenID string) error {
 				return nil // and write it again if it was: the earlier writer may have died before its last sync
 			}
 		}
-		return fmt.Errorf("%w: list the tokens to see their ids", ErrUnknownToken)
+		return fmt.Errorf("%w: historyd token list shows the ids", ErrUnknownToken)
 	})
 	if err != nil {
 		return fmt.Errorf("revoke token: %w", err)
