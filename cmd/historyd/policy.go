@@ -79,7 +79,7 @@ func (s *settings) checkRules() problems {
 func (s *settings) misspelt() problems {
 	var withheld []known
 	named := func(category string) bool {
-		return slices.ContainsFunc(s.Projection.Withhold, func(w Withhold) bool { return strings.EqualFold(w.Category, category) })
+		return slices.ContainsFunc(s.Projection.Withhold, func(w Withhold) bool { return strings.EqualFold(strings.TrimSpace(w.Category), category) })
 	}
 	for _, w := range s.Projection.Withhold {
 		if len(w.Parts) > 0 {

@@ -44,6 +44,7 @@ func TestACategoryThatIsNearlyWithheldIsWarnedOf(t *testing.T) {
 		{"general", "", nil},
 		{"mail", "", nil},
 		{"walet", "", []Withhold{}},
+		{"wallet", "", []Withhold{{" wallet", []string{"results"}}}},
 		{"walet", "", []Withhold{{"wallet", nil}}},
 		{"walet", "", []Withhold{{"wallet", []string{"results"}}, {"walet", nil}}},
 		{"walet", "wallet", []Withhold{{"wallet", []string{"results"}}}},
