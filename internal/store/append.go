@@ -55,7 +55,7 @@ func (l *log) Append(ctx context.Context, b history.Batch) (history.Receipt, err
 }
 
 func (l *log) append(ctx context.Context, b history.Batch) (history.Receipt, error) {
-	t, err := l.store.acquire(ctx, l.key)
+	t, err := l.store.acquireFor(ctx, l.key, b.Stays)
 	if err != nil {
 		l.store.refused(err)
 		return history.Receipt{}, err

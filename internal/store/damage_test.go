@@ -27,7 +27,7 @@ func (b *book) examine(s *Store) autopsy {
 	key := transcriptKey{ann, "a"}
 	tr := newTranscript(s, key, s.dirOf(key))
 	defer tr.files.end()
-	if err := tr.load(tailWindow); err != nil {
+	if err := tr.load(tailWindow, false); err != nil {
 		b.t.Fatalf("load: %v", err)
 	}
 	var a autopsy

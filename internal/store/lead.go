@@ -48,8 +48,18 @@ func (t *transcript) withdraw(p *pending) bool {
 	return true
 }
 
-// maxStanding is how many of those who append commit on their own goroutines at a time: so many stand still while a disk hangs.
+// maxStanding is how many of those who append load and commit on their own goroutines at a time: so many stand still
+// while a disk hangs.
 const maxStanding = 128
+
+// stand counts one more who does, if there may be one.
+func (s *Store) stand() bool {
+	if s.standing.Add(1) > maxStanding {
+		s.standing.Add(-1)
+		return false
+	}
+	return true
+}
 
 // startLeading has the queue committed, by the goroutine at hand as long as it stays: so no other has to be woken
 // and waited for.
@@ -65,9 +75,11 @@ func (t *transcript) startLeading(ctx context.Context, stays bool) {
 
 // commitHere commits one group. It reports whether that was all.
 func (t *transcript) commitHere(ctx context.Context) bool {
-	standing := &t.store.standing
-	defer standing.Add(-1)
-	if standing.Add(1) > maxStanding || t.change.lock(ctx) != nil {
+	if !t.store.stand() {
+		return false
+	}
+	defer t.store.standing.Add(-1)
+	if t.change.lock(ctx) != nil {
 		return false
 	}
 	t.commitNext()
@@ -90,8 +102,8 @@ func (t *transcript) lead() {
 	}
 }
 
-// errPanicked is of an append in whose group another panicked.
-var errPanicked = fmt.Errorf("%w: the commit panicked", history.ErrUnavailable)
+// errPanicked is of others when a commit or a load panicked.
+var errPanicked = fmt.Errorf("%w: it panicked", history.ErrUnavailable)
 
 // commitNext commits the next group, if there is one, and lets go of t.change.
 func (t *transcript) commitNext() bool {

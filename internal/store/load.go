@@ -16,8 +16,8 @@ import (
 // transcript is opened. A shorter record is verified whole.
 const tailWindow = 1 << 20
 
-// load finds out what is there. It changes nothing.
-func (t *transcript) load(window int64) error {
+// load finds out what is there. It changes nothing, and opens for it to be changed if that is to come.
+func (t *transcript) load(window int64, writes bool) error {
 	unsure := t.store.isUnsure(t.key)
 	if unsure {
 		if err := t.settle(); err != nil {
@@ -37,6 +37,9 @@ func (t *transcript) load(window int64) error {
 			t.files.numbers = append(t.files.numbers, n)
 			t.files.spent = n
 		}
+	}
+	if n := len(t.files.numbers); writes && n > 0 {
+		_ = t.files.openSegment(t.files.numbers[n-1], true) // where that fails, it may be read all the same
 	}
 	snap := &snapshot{}
 	for i := len(t.files.numbers) - 1; i >= 0 && !snap.exists; i-- {

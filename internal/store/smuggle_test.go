@@ -81,7 +81,7 @@ func wantNoSmuggled(t *testing.T, s *Store, what string) {
 	key := transcriptKey{ann, "a"}
 	tr := newTranscript(s, key, s.dirOf(key))
 	defer tr.files.end()
-	if err := tr.load(tailWindow); err != nil {
+	if err := tr.load(tailWindow, false); err != nil {
 		return // refused: nothing is taken for anything
 	}
 	snap := tr.state.Load()

@@ -73,6 +73,53 @@ func TestWhoStaysCommitsItself(t *testing.T) {
 	}
 }
 
+// Whoever stays opens the conversation itself, too, and others wait for that as long as they like.
+func TestWhoStaysLoadsItself(t *testing.T) {
+	t.Parallel()
+	fsys := newBook(t, 2).closed.Kill()
+	s := mustOpen(t, fsys)
+	hung, heals := make(chan struct{}, 99), make(chan struct{})
+	fsys.FailWhen(func(op crashfs.Op) error {
+		if op.Kind == "ReadDir" {
+			hung <- struct{}{}
+			<-heals
+		}
+		return nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	outcome := make(chan error, 1)
+	go func() {
+		_, err := s.Log(ann, "a").Append(ctx, batch("more"))
+		outcome <- err
+	}()
+	<-hung
+	cancel()
+	if n := s.standing.Load(); n != 1 {
+		t.Errorf("%d stand still while a directory hangs", n)
+	}
+	inTime(t, func() {
+		if _, err := s.Log(ann, "a").State(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("another who has left: %v", err)
+		}
+	})
+	if len(outcome) > 0 {
+		t.Error("the append returns while a directory hangs")
+	}
+	close(heals)
+	if err := <-outcome; err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("an append that nobody waits for: %v", err)
+	}
+	if n := s.standing.Load(); n != 0 {
+		t.Errorf("%d stand still in the end", n)
+	}
+	if _, err := s.Log(ann, "a").Append(t.Context(), batch("more")); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // Before a commit has begun, whoever stays may leave: it is not made then, and what comes after it is.
 func TestWhoStaysMayLeaveWhileItWaits(t *testing.T) {
 	t.Parallel()
