@@ -225,6 +225,20 @@ func TestOnlyTheConfiguredToolIsCalled(t *testing.T) {
 	}
 }
 
+// Who leaves before the answers are in says nothing of those who were asked.
+func TestNoRetrieverFailsByWhoHasLeft(t *testing.T) {
+	m := newPlace(t)
+	m.answer("memory_search", notes("a note"))
+	var log bytes.Buffer
+	r := must(t, Options{MCP: []Server{memory(m)}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	r.Recall(ctx, Ask{Scope: scopeOf(t, "ann"), Query: "what was said of the harbour"})
+	if err := r.Close(); err != nil || log.Len() > 0 {
+		t.Errorf("%v, logged %s", err, log.String())
+	}
+}
+
 func TestNothingOfTextIsLoggedOrMeasured(t *testing.T) {
 	m, g := newPlace(t), newPlace(t)
 	m.answer("memory_search", notes("canary in a hit"))

@@ -303,7 +303,9 @@ func (r *Recaller) Recall(ctx context.Context, ask Ask) Recalled {
 	for i, a := range answers {
 		out.Retrievers[i].Status = stateOf(a)
 		batches[i] = batch{out.Retrievers[i].Name, a.hits}
-		r.told(out.Retrievers[i], a.err)
+		if ctx.Err() == nil || !errors.Is(a.err, errLate) { // nobody is late for who has left
+			r.told(out.Retrievers[i], a.err)
+		}
 	}
 	merged := r.opts.merge(batches, ask.shown)
 	out.Text, out.Items, out.Truncated = merged.text, merged.items, merged.truncated
