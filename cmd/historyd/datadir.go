@@ -41,26 +41,35 @@ func (d *daemon) unmakeDataDir() {
 	if !d.made || d.store == nil {
 		return
 	}
-	entries, err := os.ReadDir(d.settings.DataDir)
-	if err != nil {
-		return
+	for _, name := range emptyStore(d.settings.DataDir) {
+		_ = os.Remove(name) // what is left is an empty store still
 	}
+}
+
+// emptyStore lists an empty store in the order in which it may be removed, the directory last; nothing when it is anything else.
+// The lock goes last before that: until then nobody else is in there, and who comes then begins anew.
+func emptyStore(dir string) (names []string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	lock := filepath.Join(dir, "LOCK")
 	for _, e := range entries {
-		name := filepath.Join(d.settings.DataDir, e.Name())
+		name := filepath.Join(dir, e.Name())
 		switch e.Name() {
-		case "format", "LOCK":
+		case "LOCK":
+		case "format":
+			names = append(names, name)
 		case "transcripts", "staging", "trash":
 			if within, err := os.ReadDir(name); err != nil || len(within) > 0 {
-				return
+				return nil
 			}
+			names = append(names, name)
 		default:
-			return
+			return nil
 		}
 	}
-	for _, e := range entries {
-		_ = os.Remove(filepath.Join(d.settings.DataDir, e.Name())) // what is left is an empty store still
-	}
-	_ = os.Remove(d.settings.DataDir)
+	return append(names, lock, dir)
 }
 
 // tellMedium warns of a data directory that doesn't keep what is acknowledged.

@@ -1,51 +1,38 @@
 package main
 
 import (
-	"context"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"testing"
-
-	"historyd/internal/durable"
 )
 
-func TestADirectoryInMemoryIsWarnedOf(t *testing.T) {
-	shared, err := os.MkdirTemp("/dev/shm", "historyd")
-	if err != nil {
-		t.Skipf("no file system in memory here: %v", err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(shared) })
-	if log := logOfAStart(t, filepath.Join(shared, "data")); strings.Count(log, "data_dir is in memory: ") != 1 ||
-		!strings.Contains(log, `"level":"WARN"`) || !strings.Contains(log, `"file_system":"tmpfs"`) {
-		t.Errorf("want one warning: %s", log)
-	}
-}
-
-func TestADirectoryOnADiskIsNotWarnedOf(t *testing.T) {
+// The lock of an empty store is the last that may go but for the directory, or another daemon could begin in what is being removed.
+func TestAnEmptyStoreGoesWithItsLockLast(t *testing.T) {
 	dir := t.TempDir()
-	if medium, kind, err := durable.MediumOf(dir); medium != durable.Disk || err != nil {
-		t.Skipf("%s is on no disk: %s, %v", dir, kind, err)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"transcripts", "staging", "trash"} {
+		if err := os.Mkdir(in(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if log := logOfAStart(t, filepath.Join(dir, "data")); strings.Contains(log, "WARN") {
-		t.Errorf("want no warning: %s", log)
+	for _, name := range []string{"LOCK", "format"} {
+		if err := os.WriteFile(in(name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-}
-
-// logOfAStart is what a daemon says that is started and stopped.
-func logOfAStart(t *testing.T, dir string) string {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	stdout, stderr := newBuffer(), newBuffer()
-	code := make(chan int)
-	go func() {
-		args := []string{"serve", "--data-dir", dir, "--listen", "127.0.0.1:0", "--bootstrap-operator", "alice"}
-		code <- run(ctx, args, strings.NewReader(""), stdout, stderr)
-	}()
-	serving := stderr.await(`"msg":"serving"`, nil)
-	cancel()
-	if got := <-code; serving == nil || got != exitDone {
-		t.Fatalf("exit code %d, want %d: %s", got, exitDone, stderr)
+	if got, want := emptyStore(dir), []string{in("format"), in("staging"), in("transcripts"), in("trash"), in("LOCK"), dir}; !slices.Equal(got, want) {
+		t.Errorf("removed in the order %q, want %q", got, want)
 	}
-	return stderr.String()
+	for _, foreign := range []string{"callers.json", "transcripts/x"} {
+		if err := os.WriteFile(in(foreign), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := emptyStore(dir); got != nil {
+			t.Errorf("beside %s: %q", foreign, got)
+		}
+		if err := os.Remove(in(foreign)); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
