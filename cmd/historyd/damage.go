@@ -8,9 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
-	"os"
 )
 
 // A damage is what of a conversation cannot be read, as the daemon tells it.
@@ -42,17 +40,6 @@ func (d *damage) String() string {
 		return count(d.Places, "place") + " not readable"
 	}
 	return count(d.Lost, "message") + " lost"
-}
-
-// plus is the damage of both.
-func (d *damage) plus(other *damage) *damage {
-	switch {
-	case d == nil:
-		return other
-	case other == nil:
-		return d
-	}
-	return &damage{d.Places + other.Places, d.Bytes + other.Bytes, d.Lost + other.Lost}
 }
 
 // within reports whether what has this damage lacks no more than what has the other.
@@ -87,31 +74,6 @@ func (c *client) state(ctx context.Context, name string) (version string, hurt *
 func isUnreadable(err error) bool {
 	var r *refusal
 	return errors.As(err, &r) && r.code == "damaged_transcript"
-}
-
-// damagedEnding follows the name of a file that is not to take the place of one which has more. No conversation's file
-// ends so, and an import of a directory passes it over.
-const damagedEnding = ".damaged"
-
-// placeFor is where an export belongs: beside the file that is there, if that has what the export lacks. said returns
-// what that file says of itself, or nil.
-func placeFor(path string, hurt *damage, said func(path string) *damage) string {
-	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) || hurt == nil || hurt.within(said(path)) {
-		return path
-	}
-	return path + damagedEnding
-}
-
-// saidInFile returns the damage that the export of one conversation in a file tells of.
-func saidInFile(format string) func(path string) *damage {
-	return func(path string) *damage {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil
-		}
-		defer f.Close()
-		return saidIn(f, format)
-	}
 }
 
 // saidIn returns the damage that a document tells of; nil when it tells of none, or is none.
@@ -151,30 +113,6 @@ func saidIn(r io.Reader, format string) *damage {
 		}
 	}
 	return nil
-}
-
-// damagedRecord is in the entries of an archive of many conversations that have damage, in whatever format.
-const damagedRecord = "HISTORYD.damaged"
-
-// saidInEntry returns the damage that an entry of such an archive tells of.
-func saidInEntry(h *tar.Header) *damage {
-	return parseDamage(jsontext.Value(h.PAXRecords[damagedRecord]))
-}
-
-// saidInArchive returns the damage that all entries of such an archive tell of.
-func saidInArchive(path string) (sum *damage) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	for r := tar.NewReader(f); ; {
-		h, err := r.Next()
-		if err != nil {
-			return sum
-		}
-		sum = sum.plus(saidInEntry(h))
-	}
 }
 
 // An overheard is a document that is read along while it is sent, for the damage that it tells of.

@@ -40,8 +40,8 @@ func newExportCommand() *cobra.Command {
 			"A directory is filled file by file, and a second run writes only what has changed since. What is\n" +
 			"no conversation any more stays there. Files are for their owner only.\n\n" +
 			"What the daemon cannot read is missing in an export: it is told as DAMAGED, and the exit code is\n" +
-			"1 when all others are exported. A file that is there and has more is left as it is, and the\n" +
-			"export goes beside it, with .damaged behind its name.",
+			"1 when all others are exported. A file that is there and has what the export lacks is left as it\n" +
+			"is, and the export goes beside it, with .damaged behind its name, or .damaged.2 and so on.",
 		Example: "  historyd export default > default.json\n" +
 			"  historyd export --all -o backup/\n" +
 			"  historyd export --all -o backup.tar --token-file ~/me.token\n" +
@@ -202,7 +202,7 @@ func (x *exporting) tell(e exported, path, kept string) error {
 		rest = ", DAMAGED: " + e.hurt.String()
 		if kept != "" {
 			line["kept"] = kept
-			rest += "; " + kept + " has more and stays as it is"
+			rest += "; " + kept + " has what this lacks and stays as it is"
 		}
 		rest += "; run historyd check"
 	}
@@ -226,9 +226,11 @@ func (x *exporting) toFile(ctx context.Context, path, name string) error {
 
 // write writes a conversation to a file, or beside it, and returns where.
 func (x *exporting) write(ctx context.Context, path, name string, through func(io.Writer) io.Writer) (e exported, to string, err error) {
-	to, err = writePlaced(path, func(w io.Writer) (string, error) {
-		e, err = x.fetch(ctx, name, through(w))
-		return placeFor(path, e.hurt, saidInFile(x.format)), err
+	to, err = writePlaced(path, func(f *os.File) (string, error) {
+		if e, err = x.fetch(ctx, name, through(f)); err != nil {
+			return "", err
+		}
+		return placeFor(path, replacing(f, e.hurt, x.format)), nil
 	})
 	return e, to, err
 }
@@ -360,32 +362,34 @@ const manyRecord = "HISTORYD.conversation"
 // toArchive writes one file with an entry for each conversation.
 func (x *exporting) toArchive(ctx context.Context, path string, names []string) error {
 	var all []exported
-	to, err := writePlaced(path, func(w io.Writer) (string, error) {
-		archive := tar.NewWriter(w)
+	to, err := writePlaced(path, func(f *os.File) (string, error) {
+		archive := tar.NewWriter(f)
 		// The size of an entry stands before it, so each is gathered in a file first.
 		spool, err := os.CreateTemp(filepath.Dir(path), ".historyd-*")
 		if err != nil {
 			return "", err
 		}
 		defer func() { _ = spool.Close(); _ = os.Remove(spool.Name()) }()
-		var hurt *damage
+		hurt := map[string]*damage{}
 		for i, name := range names {
 			e, err := x.archive(ctx, archive, spool, name)
 			switch {
 			case isGone(err):
 				x.gone++
 			case isUnreadable(err):
-				hurt = hurt.plus(&damage{Places: 1})
+				hurt[name] = ruined()
 				err = x.tellUnwritten(name, &damage{Places: 1}, "nothing of it can be read")
 			case err == nil:
-				all, hurt = append(all, e), hurt.plus(e.hurt)
+				if all = append(all, e); e.hurt != nil {
+					hurt[name] = e.hurt
+				}
 			}
 			if err != nil && !isGone(err) {
 				return "", err
 			}
 			x.progress.at(int64(i+1), int64(len(names)))
 		}
-		return placeFor(path, hurt, saidInArchive), archive.Close()
+		return placeFor(path, replacingArchive(hurt)), archive.Close()
 	})
 	for _, e := range all {
 		if err == nil {
@@ -430,12 +434,12 @@ func rewindFile(f *os.File) error {
 
 // writeWhole writes a file beside its place and puts it there when it is complete.
 func writeWhole(path string, write func(io.Writer) error) error {
-	_, err := writePlaced(path, func(w io.Writer) (string, error) { return path, write(w) })
+	_, err := writePlaced(path, func(f *os.File) (string, error) { return path, write(f) })
 	return err
 }
 
 // writePlaced is writeWhole of what knows only at its end where it belongs: at path, or beside it. It returns where it is.
-func writePlaced(path string, write func(io.Writer) (to string, err error)) (to string, err error) {
+func writePlaced(path string, write func(*os.File) (to string, err error)) (to string, err error) {
 	if err := replaceable(path); err != nil {
 		return "", err
 	}

@@ -190,7 +190,7 @@ func (i *importing) file(ctx context.Context, path string) error {
 		return i.send(ctx, input{path: "standard input", name: i.name, size: -1, ending: exportEndings[i.format],
 			open: func() (io.ReadCloser, error) { return io.NopCloser(i.stdin), nil }})
 	}
-	whole := strings.TrimSuffix(path, damagedEnding)
+	whole := withoutDamagedEnding(path)
 	if filepath.Ext(whole) == ".tar" && (i.format == "" || i.format == "tar") {
 		many, err := holdsMany(path)
 		if err != nil {

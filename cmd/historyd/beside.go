@@ -1,0 +1,125 @@
+package main
+
+import (
+	"archive/tar"
+	"bufio"
+	"encoding/json/jsontext"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// damagedEnding follows the name of a file that is not to take the place of one which has what it lacks; a second one
+// and those after it have their number behind that. No conversation's file ends so, and an import of a directory passes
+// them over.
+const damagedEnding = ".damaged"
+
+// placeFor is where an export belongs: in the place of the file that is there or of one beside it, or beside them all.
+// No file is replaced that has what the export lacks, as replaces tells.
+func placeFor(path string, replaces func(path string) bool) string {
+	to := path
+	for n := 1; ; n++ {
+		if _, err := os.Lstat(to); err != nil || replaces(to) { // whoever writes there meets any other error, too
+			return to
+		}
+		to = path + damagedEnding
+		if n > 1 {
+			to += "." + strconv.Itoa(n)
+		}
+	}
+}
+
+// withoutDamagedEnding is the path that a file is beside, or its own.
+func withoutDamagedEnding(path string) string {
+	at := strings.LastIndex(path, damagedEnding)
+	if at < 0 {
+		return path
+	}
+	number, numbered := strings.CutPrefix(path[at+len(damagedEnding):], ".")
+	if _, err := strconv.ParseUint(number, 10, 0); numbered != (err == nil) || !numbered && number != "" {
+		return path
+	}
+	return path[:at]
+}
+
+// replacing is the replaces of placeFor for the export of one conversation.
+func replacing(export *os.File, hurt *damage, format string) func(path string) bool {
+	return func(path string) bool {
+		if hurt == nil {
+			return true
+		}
+		f, err := openRegular(path)
+		if err != nil {
+			return false
+		}
+		defer f.Close()
+		if format == "native" || format == "tar" {
+			return hurt.within(saidIn(f, format))
+		}
+		return beginsWith(io.NewSectionReader(export, 0, math.MaxInt64), f) // the others tell nothing
+	}
+}
+
+// openRegular opens a file to read, and nothing else, for a pipe would be waited for.
+func openRegular(path string) (*os.File, error) {
+	if err := replaceable(path); err != nil {
+		return nil, err
+	}
+	return os.Open(path)
+}
+
+// beginsWith reports whether a document has all that an older one has: the same from its start, but for the brackets
+// that close the older.
+func beginsWith(document, older io.Reader) bool {
+	in, was := bufio.NewReader(document), bufio.NewReader(older)
+	for {
+		want, err := was.ReadByte()
+		if err != nil {
+			return errors.Is(err, io.EOF)
+		}
+		if got, err := in.ReadByte(); err == nil && got == want {
+			continue
+		}
+		rest := make([]byte, 64) // more than any has
+		n, err := io.ReadFull(was, rest)
+		return (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) && strings.Trim(string(want)+string(rest[:n]), "]} \n") == ""
+	}
+}
+
+// damagedRecord is in the entries of an archive of many conversations that have damage, in whatever format.
+const damagedRecord = "HISTORYD.damaged"
+
+// saidInEntry returns the damage that an entry of such an archive tells of.
+func saidInEntry(h *tar.Header) *damage {
+	return parseDamage(jsontext.Value(h.PAXRecords[damagedRecord]))
+}
+
+// ruined is the damage of a conversation of which nothing can be read: more than any entry of an archive tells of.
+func ruined() *damage { return &damage{Places: math.MaxInt64, Lost: math.MaxInt64} }
+
+// replacingArchive is the replaces of placeFor for an archive of many conversations; hurt are those with damage.
+func replacingArchive(hurt map[string]*damage) func(path string) bool {
+	return func(path string) bool {
+		if len(hurt) == 0 {
+			return true
+		}
+		f, err := openRegular(path)
+		if err != nil {
+			return false
+		}
+		defer f.Close()
+		for r := tar.NewReader(f); ; {
+			h, err := r.Next()
+			if err != nil {
+				return errors.Is(err, io.EOF)
+			}
+			name := h.PAXRecords[manyRecord]
+			if name == "" || !hurt[name].within(saidInEntry(h)) {
+				return false
+			}
+		}
+	}
+}

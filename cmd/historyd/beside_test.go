@@ -1,0 +1,49 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestADocumentBeginsWithAnOlderOnlyWhenItHasAllOfIt(t *testing.T) {
+	const older = `{"messages":[{"role":"user","content":"a]}"}]}` + "\n"
+	for _, tt := range []struct {
+		name, document, older string
+		want                  bool
+	}{
+		{"the same", older, older, true},
+		{"one message more", `{"messages":[{"role":"user","content":"a]}"},{"role":"user","content":"b"}]}`, older, true},
+		{"one block more", `{"messages":[{"role":"user","content":"a]}","x":"b"}]}`, older, true},
+		{"a shorter text", `{"messages":[{"role":"user","content":"a]"}]}`, older, false},
+		{"one message less", `{"messages":[]}`, older, false},
+		{"another message", `{"messages":[{"role":"user","content":"b"}]}`, older, false},
+		{"lines more", "1\n2\n", "1\n", true},
+		{"lines less", "1\n", "1\n2\n", false},
+		{"nothing before", "1\n", "", true},
+		{"a long tail", `[{`, `[` + strings.Repeat("]", 100), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := beginsWith(strings.NewReader(tt.document), strings.NewReader(tt.older)); got != tt.want {
+				t.Errorf("beginsWith(%q, %q) = %t, want %t", tt.document, tt.older, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestAFileBesideKnowsWhichOneItIsBeside(t *testing.T) {
+	for path, want := range map[string]string{
+		"a.json":                "a.json",
+		"a.json.damaged":        "a.json",
+		"a.json.damaged.12":     "a.json",
+		"a.json.damaged.":       "a.json.damaged.",
+		"a.json.damaged.x":      "a.json.damaged.x",
+		"a.json.damaged2":       "a.json.damaged2",
+		"a.damaged.json":        "a.damaged.json",
+		"d.damaged/a.json":      "d.damaged/a.json",
+		"a.damaged.tar.damaged": "a.damaged.tar",
+	} {
+		if got := withoutDamagedEnding(path); got != want {
+			t.Errorf("withoutDamagedEnding(%q) = %q, want %q", path, got, want)
+		}
+	}
+}
