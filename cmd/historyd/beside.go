@@ -5,9 +5,12 @@ import (
 	"bufio"
 	"encoding/json/jsontext"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -32,6 +35,39 @@ func placeFor(path string, replaces func(path string) bool) string {
 	}
 }
 
+// writePlaced is writeWhole of what knows only at its end where it belongs: at path, or beside it. It returns where it is.
+func writePlaced(path string, write func(*os.File) (to string, err error)) (to string, err error) {
+	if err := replaceable(path); err != nil {
+		return "", err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".historyd-*") // for its owner only
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("there is no directory %s", filepath.Dir(path))
+	}
+	if err != nil {
+		return "", err
+	}
+	to, err = write(f)
+	if err == nil {
+		err = errors.Join(replaceable(to), f.Sync())
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), to)
+	}
+	if err != nil {
+		return "", errors.Join(err, os.Remove(f.Name()))
+	}
+	return to, nil
+}
+
+func replaceable(path string) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no regular file, and would be replaced", path)
+	}
+	return nil
+}
+
 // withoutDamagedEnding is the path that a file is beside, or its own.
 func withoutDamagedEnding(path string) string {
 	at := strings.LastIndex(path, damagedEnding)
@@ -45,8 +81,9 @@ func withoutDamagedEnding(path string) string {
 	return path[:at]
 }
 
-// replacing is the replaces of placeFor for the export of one conversation.
-func replacing(export *os.File, hurt *damage, format string) func(path string) bool {
+// replacing is the replaces of placeFor for the export of one conversation; told is whether it tells itself of all that
+// it lacks, as those before it did.
+func replacing(export *os.File, hurt *damage, format string, told bool) func(path string) bool {
 	return func(path string) bool {
 		if hurt == nil {
 			return true
@@ -56,10 +93,10 @@ func replacing(export *os.File, hurt *damage, format string) func(path string) b
 			return false
 		}
 		defer f.Close()
-		if format == "native" || format == "tar" {
+		if told {
 			return hurt.within(saidIn(f, format))
 		}
-		return beginsWith(io.NewSectionReader(export, 0, math.MaxInt64), f) // the others tell nothing
+		return beginsWith(io.NewSectionReader(export, 0, math.MaxInt64), f)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
+	"strings"
 )
 
 // A damage is what of a conversation cannot be read, as the daemon tells it.
@@ -40,6 +42,36 @@ func (d *damage) String() string {
 		return count(d.Places, "place") + " not readable"
 	}
 	return count(d.Lost, "message") + " lost"
+}
+
+// plus is the damage of both.
+func (d *damage) plus(other *damage) *damage {
+	switch {
+	case d == nil:
+		return other
+	case other == nil:
+		return d
+	}
+	return &damage{d.Places + other.Places, d.Bytes + other.Bytes, d.Lost + other.Lost}
+}
+
+// shortened is the damage that shows in the versions alone: the end of the record that a file was made of is gone, and
+// nothing in the record tells. Once seen it stays, for the record may grow past where it was.
+func (f exportedFile) shortened(now string) *damage {
+	was, seq, ok := parseVersion(f.Version)
+	is, last, known := parseVersion(now)
+	lost := max(f.Lost, seq-last)
+	if !ok || !known || was != is || lost <= 0 {
+		return nil
+	}
+	return &damage{Places: 1, Lost: lost}
+}
+
+// parseVersion reads the ETag of a conversation.
+func parseVersion(tag string) (epoch string, lastSeq int64, ok bool) {
+	epoch, last, ok := strings.Cut(strings.Trim(tag, `"`), "-")
+	lastSeq, err := strconv.ParseInt(last, 10, 64)
+	return epoch, lastSeq, ok && err == nil
 }
 
 // within reports whether what has this damage lacks no more than what has the other.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -128,6 +127,7 @@ type exported struct {
 	name, version string
 	size          int64
 	hurt          *damage // nil when all was read
+	short         *damage // of hurt, what the daemon doesn't know of
 }
 
 func (x *exporting) toStdout(ctx context.Context, name string) error {
@@ -217,20 +217,24 @@ func (x *exporting) tellUnwritten(name string, hurt *damage, why string) error {
 }
 
 func (x *exporting) toFile(ctx context.Context, path, name string) error {
-	e, to, err := x.write(ctx, path, name, func(w io.Writer) io.Writer { return &passing{w, 0, x.progress} })
+	e, to, err := x.write(ctx, path, name, exportedFile{}, func(w io.Writer) io.Writer { return &passing{w, 0, x.progress} })
 	if err != nil {
 		return err
 	}
 	return x.tell(e, to, keptBy(path, to))
 }
 
-// write writes a conversation to a file, or beside it, and returns where.
-func (x *exporting) write(ctx context.Context, path, name string, through func(io.Writer) io.Writer) (e exported, to string, err error) {
+// write writes a conversation to a file, or beside it, and returns where. there is what is known of the file at
+// path.
+func (x *exporting) write(ctx context.Context, path, name string, there exportedFile, through func(io.Writer) io.Writer) (e exported, to string, err error) {
 	to, err = writePlaced(path, func(f *os.File) (string, error) {
 		if e, err = x.fetch(ctx, name, through(f)); err != nil {
 			return "", err
 		}
-		return placeFor(path, replacing(f, e.hurt, x.format)), nil
+		e.short = there.shortened(e.version)
+		e.hurt = e.hurt.plus(e.short)
+		told := e.short == nil && (x.format == "native" || x.format == "tar")
+		return placeFor(path, replacing(f, e.hurt, x.format, told)), nil
 	})
 	return e, to, err
 }
@@ -272,6 +276,7 @@ type exportedFile struct {
 	Version string `json:"version"`
 	Format  string `json:"format"`
 	Size    int64  `json:"size"`
+	Lost    int64  `json:"lost,omitzero"` // messages at the end that only this file has
 }
 
 // saveEvery is after how many files the manifest is saved.
@@ -321,7 +326,10 @@ func (x *exporting) update(ctx context.Context, dir, name string, known manifest
 	path := filepath.Join(dir, file)
 	there, listed := known.Files[file]
 	info, err := os.Stat(path)
-	if listed && err == nil && there.Format == x.format && info.Mode().IsRegular() && info.Size() == there.Size {
+	if err != nil {
+		there, listed = exportedFile{}, false // moved away
+	}
+	if listed && there.Lost == 0 && there.Format == x.format && info.Mode().IsRegular() && info.Size() == there.Size {
 		version, hurt, err := x.client.state(ctx, name)
 		if err == nil && version != "" && version == there.Version {
 			x.same++
@@ -331,7 +339,7 @@ func (x *exporting) update(ctx context.Context, dir, name string, known manifest
 			return nil
 		}
 	}
-	e, to, err := x.write(ctx, path, name, func(w io.Writer) io.Writer { return w })
+	e, to, err := x.write(ctx, path, name, there, func(w io.Writer) io.Writer { return w })
 	switch {
 	case isGone(err):
 		x.gone++
@@ -343,9 +351,12 @@ func (x *exporting) update(ctx context.Context, dir, name string, known manifest
 	}
 	// Only what is whole is known, so that damage is told by each run.
 	if e.hurt == nil {
-		known.Files[file] = exportedFile{e.version, x.format, e.size}
+		known.Files[file] = exportedFile{Version: e.version, Format: x.format, Size: e.size}
 	} else if to == path {
 		delete(known.Files, file)
+	} else if e.short != nil {
+		there.Lost = e.short.Lost
+		known.Files[file] = there
 	}
 	return x.tell(e, to, keptBy(path, to))
 }
@@ -436,39 +447,6 @@ func rewindFile(f *os.File) error {
 func writeWhole(path string, write func(io.Writer) error) error {
 	_, err := writePlaced(path, func(f *os.File) (string, error) { return path, write(f) })
 	return err
-}
-
-// writePlaced is writeWhole of what knows only at its end where it belongs: at path, or beside it. It returns where it is.
-func writePlaced(path string, write func(*os.File) (to string, err error)) (to string, err error) {
-	if err := replaceable(path); err != nil {
-		return "", err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".historyd-*") // for its owner only
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("there is no directory %s", filepath.Dir(path))
-	}
-	if err != nil {
-		return "", err
-	}
-	to, err = write(f)
-	if err == nil {
-		err = errors.Join(replaceable(to), f.Sync())
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), to)
-	}
-	if err != nil {
-		return "", errors.Join(err, os.Remove(f.Name()))
-	}
-	return to, nil
-}
-
-func replaceable(path string) error {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no regular file, and would be replaced", path)
-	}
-	return nil
 }
 
 // A report prints what became of each conversation, for people or for programs.
