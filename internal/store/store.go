@@ -93,7 +93,7 @@ type Store struct {
 	trails     trails
 	stalls     stalls
 	standing   atomic.Int64 // appends that commit on their own goroutines
-	scratches  sync.Pool    // of *scratch
+	scratches  *sync.Pool   // of *scratch; not within, or what it holds would keep a closed store in memory
 }
 
 // entry is a transcript's place in the table of open ones. While it is not ready it
@@ -119,7 +119,7 @@ func Open(o Options) (*Store, error) {
 	}
 	s := &Store{fsys: o.FS, newID: o.NewID, now: o.Now, log: o.Logger, segmentBytes: o.SegmentBytes, openFiles: o.OpenFiles, spoolMemory: spoolMemory,
 		reserved: o.Reserve, open: map[transcriptKey]*entry{}, idle: list.New(), retired: map[transcriptKey][]*transcript{}, opened: map[transcriptKey]struct{}{},
-		failing: map[transcriptKey]struct{}{}, unsure: map[transcriptKey]struct{}{}, left: map[transcriptKey][]leftover{}}
+		failing: map[transcriptKey]struct{}{}, unsure: map[transcriptKey]struct{}{}, left: map[transcriptKey][]leftover{}, scratches: &sync.Pool{}}
 	if s.now == nil {
 		s.now = time.Now
 	}
