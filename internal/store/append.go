@@ -75,7 +75,7 @@ func (l *log) append(ctx context.Context, b history.Batch) (history.Receipt, err
 		t.startLeading(ctx, b.Stays)
 	}
 	select {
-	case <-p.done:
+	case <-p.done: // what is known is told, though ctx has ended
 		return p.receipt, p.err
 	default:
 	}
