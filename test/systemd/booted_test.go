@@ -66,7 +66,7 @@ func installed(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got := run(t, "historyd", "config", "check"); got != "ok" {
+	if got := run(t, "historyd", "config", "check"); got != "ok: read "+config {
 		t.Errorf("the shipped configuration: %s", got)
 	}
 }
@@ -257,7 +257,7 @@ func credentials(t *testing.T) {
 		write(t, config, string(kept))
 		run(t, "systemctl", "restart", "historyd.service")
 	}()
-	if got := run(t, "historyd", "config", "check"); got != "ok" {
+	if got := run(t, "historyd", "config", "check"); got != "ok: read "+config {
 		t.Errorf("in a shell: %s", got)
 	}
 	run(t, "systemctl", "restart", "historyd.service")
