@@ -15,9 +15,10 @@ import (
 
 // A damage is what of a conversation cannot be read, as the daemon tells it.
 type damage struct {
-	Places int64 `json:"places"`
-	Bytes  int64 `json:"bytes"`
-	Lost   int64 `json:"lost"`
+	Places      int64 `json:"places"`
+	Bytes       int64 `json:"bytes"`
+	Lost        int64 `json:"lost"`
+	Attachments int64 `json:"attachments,omitzero"` // which are among the places
 }
 
 // parseDamage reads the member damaged, which is false where there is none.
@@ -38,11 +39,21 @@ func (d *damage) member() any {
 }
 
 func (d *damage) String() string {
-	if d.Lost == 0 {
-		return count(d.Places, "place") + " not readable"
+	var what []string
+	if d.Lost > 0 {
+		what = append(what, count(d.Lost, "message")+" lost")
 	}
-	return count(d.Lost, "message") + " lost"
+	if d.Attachments > 0 {
+		what = append(what, count(d.Attachments, "attachment")+" lost")
+	}
+	if d.Lost == 0 && d.stretches() > 0 {
+		what = append(what, count(d.stretches(), "place")+" not readable")
+	}
+	return strings.Join(what, ", ")
 }
+
+// stretches are the places in the record itself.
+func (d *damage) stretches() int64 { return d.Places - d.Attachments }
 
 // plus is the damage of both.
 func (d *damage) plus(other *damage) *damage {
@@ -52,7 +63,7 @@ func (d *damage) plus(other *damage) *damage {
 	case other == nil:
 		return d
 	}
-	return &damage{d.Places + other.Places, d.Bytes + other.Bytes, d.Lost + other.Lost}
+	return &damage{d.Places + other.Places, d.Bytes + other.Bytes, d.Lost + other.Lost, d.Attachments + other.Attachments}
 }
 
 // shortened is the damage that shows in the versions alone: the end of the record that a file was made of is gone, and
@@ -76,7 +87,7 @@ func parseVersion(tag string) (epoch string, lastSeq int64, ok bool) {
 
 // within reports whether what has this damage lacks no more than what has the other.
 func (d *damage) within(other *damage) bool {
-	return d == nil || other != nil && d.Places <= other.Places && d.Lost <= other.Lost
+	return d == nil || other != nil && d.stretches() <= other.stretches() && d.Lost <= other.Lost && d.Attachments <= other.Attachments
 }
 
 // state asks for the version of a conversation, and for the damage that was met in it so far. After an export, which

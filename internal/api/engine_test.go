@@ -122,6 +122,13 @@ func (v failingView) Attachment(name string) (history.Attachment, error) {
 	return v.View.Attachment(name)
 }
 
+func (v failingView) Named(name string) (history.Attachment, error) {
+	if err := v.e.failing("attachment"); err != nil {
+		return history.Attachment{}, err
+	}
+	return v.View.Named(name)
+}
+
 func (v failingView) Close() {
 	_ = v.e.failing("close")
 	v.View.Close()

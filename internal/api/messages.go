@@ -98,5 +98,8 @@ func appendDamage(dst []byte, d *history.Damage) []byte {
 	dst = strconv.AppendInt(dst, d.Bytes, 10)
 	dst = append(dst, `,"lost":`...)
 	dst = strconv.AppendInt(dst, d.Lost, 10)
+	if d.Attachments > 0 {
+		dst = strconv.AppendInt(append(dst, `,"attachments":`...), d.Attachments, 10)
+	}
 	return append(dst, '}')
 }

@@ -100,6 +100,9 @@ type View interface {
 	// are verified. ErrNotFound when the conversation holds none of that name,
 	// ErrDamaged when they are others now.
 	Attachment(name string) (Attachment, error)
+	// Named is Attachment of a name that a message of the view gives: when the conversation
+	// does not hold it, that is damage, and told.
+	Named(name string) (Attachment, error)
 	// Damage tells what is known to be missing or unreadable so far; nil when nothing is.
 	Damage() *Damage
 	Close()
@@ -152,10 +155,11 @@ func ETag(epoch string, lastSeq int64) string {
 
 // Damage tells what cannot be read.
 type Damage struct {
-	Places int64  // stretches of the record that hold no valid commit
-	Bytes  int64  // in them
-	Lost   int64  // messages known to be missing
-	Detail string // where, in words that name no content
+	Places      int64  // stretches of the record that hold no valid commit, and attachments
+	Bytes       int64  // in those stretches
+	Lost        int64  // messages known to be missing
+	Attachments int64  // of which the bytes are known to be lost
+	Detail      string // where, in words that name no content
 }
 
 // A Batch is what one append commits.

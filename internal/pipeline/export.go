@@ -49,7 +49,7 @@ func (p *Pipeline) Export(ctx context.Context, c Conversation) (*Export, error) 
 
 // Scan reads the conversation once through, so that Categories, Attachments and Damage
 // tell all before anything is written. It reads every attachment, to find out which
-// are damaged.
+// are lost.
 func (e *Export) Scan(ctx context.Context) error {
 	e.named = nil
 	known, types := map[string]*Attached{}, kinds{}
@@ -93,12 +93,12 @@ func (e *Export) Scan(ctx context.Context) error {
 // Attachments are those that Scan has found, in the order in which they are named first.
 func (e *Export) Attachments() []*Attached { return e.named }
 
-// Attachment reads the bytes of one.
+// Attachment reads the bytes of one that a message names.
 func (e *Export) Attachment(ctx context.Context, name string) (history.Attachment, error) {
 	if err := ctx.Err(); err != nil {
 		return history.Attachment{}, err
 	}
-	a, err := e.view.Attachment(name)
+	a, err := e.view.Named(name)
 	if err != nil {
 		return history.Attachment{}, fmt.Errorf("attachment: %w", err)
 	}

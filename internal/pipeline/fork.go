@@ -170,7 +170,7 @@ func (f *copying) remember() jsontext.Value { return note{Categories: f.categori
 func (f *copying) attachments(ctx context.Context) iter.Seq2[history.Attachment, error] {
 	return func(yield func(history.Attachment, error) bool) {
 		for _, named := range f.order {
-			a, err := f.view.Attachment(named.name)
+			a, err := f.view.Named(named.name)
 			if errors.Is(err, history.ErrNotFound) || errors.Is(err, history.ErrDamaged) {
 				f.lose(named)
 				continue

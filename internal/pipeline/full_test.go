@@ -246,7 +246,7 @@ type shelf struct {
 	reads      int
 }
 
-func (s *shelf) Attachment(name string) (history.Attachment, error) {
+func (s *shelf) Named(name string) (history.Attachment, error) {
 	s.reads++
 	data, err := s.attachment(name)
 	return history.Attachment{Name: name, Data: data}, err

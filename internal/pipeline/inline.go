@@ -74,7 +74,7 @@ func (in *inliner) read(name string) []byte {
 		if in.err = in.ctx.Err(); in.err != nil {
 			return nil
 		}
-		a, err := in.view.Attachment(name)
+		a, err := in.view.Named(name)
 		if errors.Is(err, history.ErrGone) {
 			in.err = fmt.Errorf("read an attachment: %w", err)
 		}

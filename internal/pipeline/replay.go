@@ -88,7 +88,6 @@ func (p *Pipeline) replay(ctx context.Context, c Conversation, ask Ask) (Replaye
 	if err := out.read(ctx, view, ask.Full, keep); err != nil {
 		return Replayed{}, err
 	}
-	out.Report.Damage = view.Damage()
 	if ask.Full {
 		out.repair()
 	}
@@ -98,6 +97,7 @@ func (p *Pipeline) replay(ctx context.Context, c Conversation, ask Ask) (Replaye
 			return Replayed{}, err
 		}
 	}
+	out.Report.Damage = view.Damage() // when all has been read, attachments too
 	return out, nil
 }
 

@@ -327,6 +327,9 @@ func (t *transcript) keep(p *placing) error {
 			return err
 		}
 	}
+	for i := range p.lacks {
+		t.mended(p.lacks[i].digits)
+	}
 	t.shelved = true
 	return nil
 }
@@ -365,29 +368,43 @@ func (t *transcript) stray(digits string, size int64) {
 
 // Attachment implements history.View.
 func (v *view) Attachment(name string) (history.Attachment, error) {
+	return v.t.attachment(name, false)
+}
+
+// Named implements history.View.
+func (v *view) Named(name string) (history.Attachment, error) { return v.t.attachment(name, true) }
+
+// attachment reads an attachment as long as the conversation is there: its end waits
+// for the reading, so that nothing of it is open afterwards. That one which a message
+// names is not there is damage.
+func (t *transcript) attachment(name string, named bool) (history.Attachment, error) {
 	digits, ok := history.AttachmentHash(name)
 	if !ok {
 		return history.Attachment{}, history.ErrNotFound
 	}
-	return v.t.attachment(digits)
-}
-
-// attachment reads an attachment as long as the conversation is there: its end waits
-// for the reading, so that nothing of it is open afterwards.
-func (t *transcript) attachment(digits string) (history.Attachment, error) {
 	t.files.whole.RLock()
 	defer t.files.whole.RUnlock()
 	if t.files.ended() {
 		return history.Attachment{}, history.ErrGone
 	}
 	a, err := t.shelf().read(digits)
-	if errors.Is(err, history.ErrDamaged) {
+	switch {
+	case err == nil:
+		t.mended(digits)
+	case errors.Is(err, history.ErrDamaged), named && errors.Is(err, history.ErrNotFound):
 		t.tellAttachment(digits)
 	}
 	return a, err
 }
 
-// tellAttachment counts and tells an attachment once that is not what its name says.
+// mended forgets that an attachment was lost: its bytes were brought again, or put back.
+func (t *transcript) mended(digits string) {
+	t.damageMu.Lock()
+	defer t.damageMu.Unlock()
+	delete(t.toldAttachments, digits)
+}
+
+// tellAttachment counts and tells an attachment once that is not what its name says, or that is not there.
 func (t *transcript) tellAttachment(digits string) {
 	t.damageMu.Lock()
 	defer t.damageMu.Unlock()

@@ -414,3 +414,69 @@ func TestTypesOfAttachmentsTakeLittleMemory(t *testing.T) {
 		t.Errorf("the type is %q", in.named[sum])
 	}
 }
+
+// Bytes that a message names and that are gone or others are damage, once somebody has met it, until they are there again.
+func TestALostAttachmentIsToldUntilItIsMended(t *testing.T) {
+	t.Parallel()
+	fsys := crashfs.New()
+	s := mustOpen(t, fsys)
+	l, data, name := s.Log(ann, "a"), []byte("what it is"), history.AttachmentName([]byte("what it is"))
+	attach(t, l, "1", data)
+	file := fileOf(t, s, "a", data)
+	told := func() *history.Damage { return mustStateOf(t, l).Damage }
+	read := func(named bool) error {
+		v, err := l.View(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer v.Close()
+		if named {
+			_, err = v.Named(name)
+		} else {
+			_, err = v.Attachment(name)
+		}
+		return err
+	}
+	for _, mend := range []string{"put back", "brought again"} {
+		for _, lose := range []string{"gone", "altered"} {
+			what := lose + ", " + mend
+			want := history.ErrNotFound
+			if lose == "gone" {
+				if err := fsys.Remove(file); err != nil {
+					t.Fatal(err)
+				}
+				if err := read(false); !errors.Is(err, want) || told() != nil {
+					t.Errorf("%s: whoever asks for what may never have been there: %v, %+v", what, err, told())
+				}
+			} else {
+				want = history.ErrDamaged
+				fsys.Corrupt(file, func([]byte) []byte { return []byte("what it iz") })
+			}
+			for range 2 {
+				if err := read(lose == "gone"); !errors.Is(err, want) {
+					t.Errorf("%s: got %v, want %v", what, err, want)
+				}
+			}
+			if d := told(); d == nil || d.Attachments != 1 || d.Places != 1 || d.Lost != 0 {
+				t.Errorf("%s: told is %+v", what, d)
+			}
+			if done, err := s.Expire(t.Context(), ann, "a", mustStateOf(t, l).LastID, nil); done || err != nil {
+				t.Fatalf("%s: retention took it: %v, %v", what, done, err)
+			}
+			if mend == "put back" {
+				f, err := fsys.Create(file + "x")
+				if err == nil {
+					_, err = f.WriteAt(data, 0)
+				}
+				if err := errors.Join(err, f.Close(), fsys.Replace(file+"x", file), read(true)); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				attach(t, l, "again", data)
+			}
+			if d := told(); d != nil {
+				t.Errorf("%s: told is still %+v", what, d)
+			}
+		}
+	}
+}

@@ -194,17 +194,20 @@ const maxTold = 1000
 func (t *transcript) damaged() *history.Damage {
 	t.damageMu.Lock()
 	defer t.damageMu.Unlock()
-	if t.damage.Places == 0 {
+	d := t.damage
+	if d.Attachments = int64(len(t.toldAttachments)); d.Attachments > 0 && d.Detail == "" {
+		d.Detail = attachmentsName
+	}
+	if d.Places += d.Attachments; d.Places == 0 {
 		return nil
 	}
-	d := t.damage
 	return &d
 }
 
 // history makes the public state of a snapshot.
 func (t *transcript) history(snap *snapshot) history.State {
 	damage := t.damaged()
-	if !snap.exists || snap.last == 0 && damage == nil {
+	if !snap.exists || snap.last == 0 && (damage == nil || damage.Places == damage.Attachments) {
 		return history.State{Name: t.key.name}
 	}
 	return history.State{

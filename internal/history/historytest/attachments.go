@@ -96,9 +96,14 @@ func broughtComesBack(t *testing.T, e Engine) {
 		wantHeld(t, l, "", picture(3, 100))
 		wantNotHeld(t, l, picture(4, 10))
 		v := mustView(t, l)
+		if a, err := v.Named(history.AttachmentName(small)); err != nil || !bytes.Equal(a.Data, small) || v.Damage() != nil {
+			t.Errorf("Named: %d bytes, %v, damage %+v", len(a.Data), err, v.Damage())
+		}
 		for _, name := range []string{"", "sha256:", "sha256:../../LOCK", history.AttachmentName(small)[7:]} {
 			_, err := v.Attachment(name)
 			wantError(t, fmt.Sprintf("Attachment(%q)", name), err, history.ErrNotFound)
+			_, err = v.Named(name)
+			wantError(t, fmt.Sprintf("Named(%q)", name), err, history.ErrNotFound)
 		}
 		v.Close()
 		if s := mustState(t, l); s.Bytes < int64(len(large)) {
