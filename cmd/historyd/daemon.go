@@ -55,7 +55,8 @@ type daemon struct {
 
 	endpoints     []endpoint
 	server        *http.Server
-	debugListener net.Listener // nil when nothing is to be debugged
+	cut           context.CancelCauseFunc // ends the contexts of the server's requests
+	debugListener net.Listener            // nil when nothing is to be debugged
 	debugServer   *http.Server
 
 	selfchecks   *prometheus.CounterVec
@@ -286,8 +287,11 @@ func (d *daemon) newServer(h http.Handler) *http.Server {
 	// One protocol, one set of limits: HTTP/2 has its own.
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
+	base, cut := context.WithCancelCause(context.Background())
+	d.cut = cut
 	return &http.Server{
 		Handler:           h,
+		BaseContext:       func(net.Listener) context.Context { return base },
 		Protocols:         &protocols,
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       time.Minute,

@@ -23,6 +23,9 @@ const (
 	stopTime = 10 * time.Second
 )
 
+// errCut is why requests end that have not ended by drainTime.
+var errCut = errors.New("the daemon stops")
+
 func newServeCommand() *cobra.Command {
 	var operator string
 	cmd := &cobra.Command{
@@ -145,13 +148,20 @@ func (d *daemon) stop(running *sync.WaitGroup) error {
 	defer cancel()
 	if err := d.server.Shutdown(ctx); err != nil {
 		d.log.Warn("requests cut off", "error", err)
-		_ = d.server.Close() // their clients learn it from the connection
+		d.cutOff()
 	}
 	_ = d.debugServer.Close()
 	running.Wait()
 	err := d.close()
 	d.log.Info("stopped")
 	return err
+}
+
+// cutOff ends the requests that are served still, whose clients learn it from the connection. By their contexts first,
+// with a cause: for a closed connection alone they would go on for a moment, as for a client that has left.
+func (d *daemon) cutOff() {
+	d.cut(errCut)
+	_ = d.server.Close()
 }
 
 // reload reads callers, rules of projection and log level again. What can't be

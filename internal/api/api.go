@@ -82,6 +82,7 @@ type server struct {
 	scrape   http.Handler
 	log      *slog.Logger
 	router   *chi.Mux
+	routings sync.Pool           // of *chi.Context
 	bodies   chan struct{}       // one for each large body of any caller
 	heavy    chan struct{}       // likewise for large replays
 	files    chan struct{}       // likewise for attachments
@@ -89,7 +90,8 @@ type server struct {
 	visitors sync.Map            // of identity.Caller to *visitor; no larger than the callers file ever was
 }
 
-// New returns the handler, or an error that names the option at fault.
+// New returns the handler, or an error that names the option at fault. A request goes on for a moment when its context
+// has ended, as that of net/http does with its client; but not when there is a cause of its own, such as that the server ends.
 func New(o Options) (http.Handler, error) {
 	switch {
 	case o.Pipeline == nil:
@@ -124,6 +126,7 @@ func New(o Options) (http.Handler, error) {
 		heavy:    make(chan struct{}, sharesAtOnce*replaysAtOnce),
 		files:    make(chan struct{}, sharesAtOnce*filesAtOnce),
 	}
+	s.routings.New = func() any { return chi.NewRouteContext() }
 	for _, h := range o.AllowedHosts {
 		s.allowed[strings.ToLower(h)] = true
 	}
@@ -201,7 +204,13 @@ var (
 )
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{ResponseWriter: w, server: s, id: rand.Text(), start: time.Now(), unread: r.ContentLength != 0, cork: CorkOf(r.Context())}
+	x := &exchange{
+		ResponseWriter: w, server: s, id: rand.Text(), start: time.Now(), unread: r.ContentLength != 0, cork: CorkOf(r.Context()),
+		presence: presence{client: r.Context(), routing: s.routings.Get().(*chi.Context)},
+	}
+	x.presence.routing.Reset()
+	defer s.routings.Put(x.presence.routing)
+	r = r.WithContext(&x.presence)
 	h := w.Header()
 	h["X-Request-Id"] = []string{x.id}
 	h["Cache-Control"] = noStore

@@ -190,13 +190,13 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 	case err == io.EOF:
 		b.x.unread = false
 	case err != nil:
-		err = b.x.cutOff(b.r, b.limit, err)
+		err = b.x.cutOff(b.limit, err)
 	}
 	return n, err
 }
 
 // cutOff says why a body could not be read.
-func (x *exchange) cutOff(r *http.Request, limit int64, err error) error {
+func (x *exchange) cutOff(limit int64, err error) error {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
@@ -207,6 +207,6 @@ func (x *exchange) cutOff(r *http.Request, limit int64, err error) error {
 		return &problem{code: "invalid_json", detail: "the body did not arrive in time"}
 	}
 	// The client went away, or its framing is broken: it will hardly read this.
-	x.gone = r.Context().Err() != nil
+	x.gone = x.presence.left()
 	return &problem{code: "invalid_json", detail: "the body ended too early"}
 }

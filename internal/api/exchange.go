@@ -19,22 +19,23 @@ import (
 // serves the request, but for what within says.
 type exchange struct {
 	http.ResponseWriter
-	server  *server
-	id      string
-	start   time.Time
-	visitor *visitor // nil where nobody need say who they are
-	placed  bool     // the visitor's place is taken
-	drop    func()   // gives the place of a large body back; nil when there is none
-	uncrowd func()   // likewise the room of a body of many objects
-	caller  identity.Caller
-	route   *route    // nil until one was found
-	status  int       // 0 until the header is written
-	unread  bool      // the request has a body of which the end was not met
-	stalled bool      // the body has had its time
-	gone    bool      // the client stopped waiting
-	until   time.Time // when a response that is large, or keeps a place, must have been read; zero for others
-	cork    Cork      // nil where the connection has none
-	counted bool      // in the metrics
+	server   *server
+	id       string
+	start    time.Time
+	visitor  *visitor // nil where nobody need say who they are
+	placed   bool     // the visitor's place is taken
+	drop     func()   // gives the place of a large body back; nil when there is none
+	uncrowd  func()   // likewise the room of a body of many objects
+	caller   identity.Caller
+	route    *route    // nil until one was found
+	status   int       // 0 until the header is written
+	unread   bool      // the request has a body of which the end was not met
+	stalled  bool      // the body has had its time
+	gone     bool      // the client stopped waiting
+	until    time.Time // when a response that is large, or keeps a place, must have been read; zero for others
+	cork     Cork      // nil where the connection has none
+	presence presence  // the context of the request
+	counted  bool      // in the metrics
 }
 
 // Unwrap is for http.ResponseController.
@@ -143,7 +144,7 @@ func abort() { panic(http.ErrAbortHandler) }
 // fail writes the error, or ends the response when a part of it is out already.
 func (x *exchange) fail(r *http.Request, err error) {
 	p := problemOf(err)
-	left := r.Context().Err() != nil
+	left := x.presence.left()
 	if !x.gone && !(left && errors.Is(err, context.Canceled)) {
 		x.tell(r, p, err)
 	}
@@ -188,6 +189,7 @@ func (x *exchange) scope() identity.Scope {
 // counts and logs.
 func (s *server) finish(x *exchange, r *http.Request) {
 	v := recover()
+	x.presence.end()
 	aborted := v == http.ErrAbortHandler
 	if v != nil && !aborted {
 		s.metrics.panics.Inc()

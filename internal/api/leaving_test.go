@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -48,19 +49,29 @@ func (d *daemon) request(ctx context.Context, method, path, body string) *http.R
 }
 
 // counted is how many requests have the class.
-func (d *daemon) counted(class string) (n float64) {
+func (d *daemon) counted(class string) float64 {
+	d.t.Helper()
+	return d.sum("historyd_http_requests_total", class)
+}
+
+// sum is that of a metric's series which have all of the values among those of their labels.
+func (d *daemon) sum(metric string, values ...string) (n float64) {
 	d.t.Helper()
 	families, err := d.reg.Gather()
 	must(d.t, err)
 	for _, f := range families {
-		if f.GetName() != "historyd_http_requests_total" {
+		if f.GetName() != metric {
 			continue
 		}
 		for _, m := range f.GetMetric() {
+			had := 0
 			for _, l := range m.GetLabel() {
-				if l.GetValue() == class {
-					n += m.GetCounter().GetValue()
+				if slices.Contains(values, l.GetValue()) {
+					had++
 				}
+			}
+			if had == len(values) {
+				n += m.GetCounter().GetValue() + m.GetGauge().GetValue()
 			}
 		}
 	}
@@ -178,7 +189,7 @@ func TestADownloadEndsWithTheServer(t *testing.T) {
 			d.fill("x", 10)
 			d.fill("x", 10)
 			d.picture("x")
-			conn, srv := serve(t, d.handler)
+			conn, stop := serve(t, d.handler)
 			read, end := 0, make(chan struct{})
 			hook := func(op string) error {
 				if op == tt.op {
@@ -190,7 +201,7 @@ func TestADownloadEndsWithTheServer(t *testing.T) {
 			d.engine.fail.Store(&hook)
 			must(t, d.request(t.Context(), tt.method, tt.path, tt.body).Write(conn))
 			synctest.Wait()
-			must(t, srv.Close())
+			stop()
 			synctest.Wait()
 			close(end)
 			synctest.Wait()

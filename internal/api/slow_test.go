@@ -2,6 +2,8 @@ package api
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -44,22 +46,33 @@ func dial(t *testing.T, h http.Handler) net.Conn {
 	return conn
 }
 
-func serve(t *testing.T, h http.Handler) (net.Conn, *http.Server) {
+// serve also returns what stops the server as the daemon does: its requests end, then its connections.
+func serve(t *testing.T, h http.Handler) (net.Conn, func()) {
+	client, server := net.Pipe()
+	stop := serveOne(t, h, server)
+	t.Cleanup(func() { client.Close() })
+	return client, stop
+}
+
+func serveOne(t *testing.T, h http.Handler, server net.Conn) (stop func()) {
 	p := pipe{make(chan net.Conn, 1)}
-	srv := &http.Server{Handler: h}
+	base, cut := context.WithCancelCause(context.Background())
+	srv := &http.Server{Handler: h, BaseContext: func(net.Listener) context.Context { return base }}
+	stop = func() {
+		cut(errors.New("stopped"))
+		srv.Close()
+	}
 	done := make(chan struct{})
 	go func() {
 		_ = srv.Serve(p)
 		close(done)
 	}()
-	client, server := net.Pipe()
 	p.conns <- server
 	t.Cleanup(func() {
-		client.Close()
-		srv.Close()
+		stop()
 		<-done
 	})
-	return client, srv
+	return stop
 }
 
 func TestABodyMayTakeLongButNotStall(t *testing.T) {

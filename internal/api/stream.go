@@ -61,7 +61,7 @@ func (s *stream) begin() {
 
 func (s *stream) flush() error {
 	s.x.boundWrites()
-	err := s.x.flow(s.buf)
+	err := s.x.presence.take(func() error { return s.x.flow(s.buf) })
 	s.buf = s.buf[:0]
 	return err
 }

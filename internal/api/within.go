@@ -8,12 +8,9 @@ import (
 	"time"
 )
 
-// grace is how long a commit may go on for a client that has left, or sends no more, before its places are others'.
-const grace = time.Second
-
 // within does what may take longer than the end of its context, before any of an answer is written. If it takes longer
-// than the limit, or than the client waits for it, another goroutine has the exchange: it answers the client that is
-// there, gives the places back and counts. Then within does not return.
+// than the limit, or than grace when the client has left, another goroutine has the exchange: it answers, gives the
+// places back and counts. Then within does not return.
 func (x *exchange) within(r *http.Request, limit time.Duration, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()
@@ -26,7 +23,8 @@ func (x *exchange) within(r *http.Request, limit time.Duration, do func(ctx cont
 		cancel()
 	})
 	defer timer.Stop()
-	defer context.AfterFunc(r.Context(), func() { timer.Reset(grace) })()
+	client := x.presence.client
+	defer context.AfterFunc(client, func() { timer.Reset(graceFor(client)) })()
 	returned, err := false, error(nil)
 	defer func() {
 		if taken.CompareAndSwap(false, true) {
@@ -48,11 +46,10 @@ func (x *exchange) within(r *http.Request, limit time.Duration, do func(ctx cont
 
 // overdue ends an exchange while its handler stands still.
 func (x *exchange) overdue(r *http.Request) {
-	if x.gone = r.Context().Err() != nil; !x.gone {
-		x.Header()["Connection"] = closing // nothing more is read from it until the handler has returned
-		x.fail(r, context.DeadlineExceeded)
-		_ = http.NewResponseController(x.ResponseWriter).Flush()
-	}
+	x.gone = x.presence.left()         // which is told all the same: it may only send no more
+	x.Header()["Connection"] = closing // nothing more is read from it until the handler has returned
+	x.fail(r, context.DeadlineExceeded)
+	_ = http.NewResponseController(x.ResponseWriter).Flush()
 	x.leave()
 	x.account(r)
 }
