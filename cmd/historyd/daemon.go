@@ -192,6 +192,7 @@ func (d *daemon) newHandler(reg *prometheus.Registry) (http.Handler, error) {
 	if wrong != nil {
 		return nil, problems{*wrong}
 	}
+	d.tellMisspelt(s)
 	compactor, err := compaction.New(compaction.Options{
 		KeepVerbatimTurns: s.Compaction.KeepVerbatimTurns,
 		FoldBatch:         s.Compaction.FoldBatch,

@@ -100,6 +100,13 @@ func (s *settings) misspelt() problems {
 	return odd
 }
 
+// tellMisspelt warns of rules as historyd config check does.
+func (d *daemon) tellMisspelt(s *settings) {
+	for _, p := range s.misspelt() {
+		d.log.Warn("a rule may not mean what it says", "warning", p.String())
+	}
+}
+
 // policyKeys has the keys of the fields of projection.Options.
 var policyKeys = strings.NewReplacer(
 	"MaxToolResultChars", "max_tool_result_chars",

@@ -186,6 +186,7 @@ func (d *daemon) reload() {
 		d.log.Error("configuration not reloaded", "error", p.String())
 		return
 	}
+	d.tellMisspelt(&s)
 	d.pipeline.SetPolicy(policy)
 	d.level.Set(parseLevel(s.Log.Level))
 	d.log.Info("reloaded", "callers", d.registry.Len())
