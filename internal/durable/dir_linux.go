@@ -377,6 +377,8 @@ func openat(at int, base string, flags int, perm uint32) (int, error) {
 			continue
 		case unix.ELOOP, unix.ENOTDIR, unix.EISDIR, unix.ENXIO, unix.ENODEV:
 			return -1, fmt.Errorf("%w: a link, or not a file or directory as expected: %w", ErrUnsafe, err)
+		case unix.EMFILE, unix.ENFILE:
+			return -1, fmt.Errorf("%w: %w", ErrNoDescriptor, err)
 		}
 		return fd, err
 	}

@@ -113,7 +113,12 @@ func (s *Store) letGo(t *transcript) (victims []*transcript) {
 		s.noteOpened(t.key)
 	}
 	e.node = s.idle.PushFront(e)
-	for s.idle.Len() > s.openFiles {
+	return s.beyond(s.openFiles)
+}
+
+// beyond takes out of the table what is idle beyond so many, the longest first. The caller holds mu, and closes them.
+func (s *Store) beyond(most int) (victims []*transcript) {
+	for s.idle.Len() > most {
 		old := s.idle.Remove(s.idle.Back()).(*entry)
 		delete(s.open, old.t.key)
 		victims = append(victims, old.t)

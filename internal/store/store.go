@@ -83,11 +83,12 @@ type Store struct {
 	idle    *list.List                      // of *entry, least recently used last
 	retired map[transcriptKey][]*transcript // an import took their place; they are read on
 	opened  map[transcriptKey]struct{}
-	failing map[transcriptKey]struct{}
+	failing map[transcriptKey]error // why a sync has to work again
 	unsure  map[transcriptKey]struct{} // what is seen of them may not be durable
-	last    error                      // of the newest commit, whatever the conversation
+	last    error                      // of the newest commit, whatever the conversation; see newest
 	untidy  bool                       // a removal has failed half-way: from now on each makes sure of the trash
 	left    map[transcriptKey][]leftover
+	roomy   gossip // of conversations closed for their descriptors
 
 	catalogues catalogues
 	trails     trails
@@ -117,9 +118,10 @@ func Open(o Options) (*Store, error) {
 	if o.SegmentBytes < 0 || o.OpenFiles < 0 || o.Reserve < 0 || o.Quota.Bytes < 0 || o.Quota.Conversations < 0 {
 		return nil, errors.New("store: Options.SegmentBytes, OpenFiles, Reserve and Quota must not be negative")
 	}
-	s := &Store{fsys: o.FS, newID: o.NewID, now: o.Now, log: o.Logger, segmentBytes: o.SegmentBytes, openFiles: o.OpenFiles, spoolMemory: spoolMemory,
+	s := &Store{newID: o.NewID, now: o.Now, log: o.Logger, segmentBytes: o.SegmentBytes, openFiles: o.OpenFiles, spoolMemory: spoolMemory,
 		reserved: o.Reserve, open: map[transcriptKey]*entry{}, idle: list.New(), retired: map[transcriptKey][]*transcript{}, opened: map[transcriptKey]struct{}{},
-		failing: map[transcriptKey]struct{}{}, unsure: map[transcriptKey]struct{}{}, left: map[transcriptKey][]leftover{}, scratches: &sync.Pool{}}
+		failing: map[transcriptKey]error{}, unsure: map[transcriptKey]struct{}{}, left: map[transcriptKey][]leftover{}, scratches: &sync.Pool{}}
+	s.fsys = durable.WithRoom(o.FS, s.makeRoom)
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -247,6 +249,7 @@ func (s *Store) whileOpen(fn func() error) error {
 
 // Ready reports whether a write would be accepted: nil, or why the last one was not.
 func (s *Store) Ready() error {
+	s.recover()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -264,10 +267,11 @@ func (s *Store) Ready() error {
 func (s *Store) outcome(key transcriptKey, err error, failing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last = err
+	s.newest(err)
 	switch {
+	case failing && noFile(err) && s.failing[key] != nil: // what was before did not pass by itself
 	case failing && len(s.failing) < 10_000:
-		s.failing[key] = struct{}{}
+		s.failing[key] = err
 	case !failing:
 		delete(s.failing, key)
 	}
@@ -281,7 +285,7 @@ func (s *Store) refused(err error) {
 	if errors.Is(err, history.ErrUnavailable) || errors.Is(err, history.ErrFull) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.last = err
+		s.newest(err)
 	}
 }
 

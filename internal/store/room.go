@@ -1,0 +1,104 @@
+package store
+
+import (
+	"errors"
+	"time"
+
+	"historyd/internal/durable"
+)
+
+// roomAtOnce is how many idle conversations are closed when no file can be opened. Each has a descriptor at the least,
+// and a request holds two or three at a time while it opens something, so that a few find room by it.
+const roomAtOnce = 8
+
+// gossipEvery is how often the log has the same of what goes on.
+const gossipEvery = time.Minute
+
+// A gossip tells the log of what may happen very often.
+type gossip struct {
+	told  time.Time
+	count int // since
+}
+
+// due counts one more, or several, and says how many there were when it is time to tell.
+func (g *gossip) due(now time.Time, n int) (count int, tell bool) {
+	g.count += n
+	if g.count == 0 || !g.told.IsZero() && now.Sub(g.told) < gossipEvery {
+		return 0, false
+	}
+	count = g.count
+	g.told, g.count = now, 0
+	return count, true
+}
+
+// makeRoom closes idle conversations, those that were used least recently, because no file can be opened. Whoever calls
+// it may hold the locks of a conversation, which is then not idle.
+func (s *Store) makeRoom() {
+	s.mu.Lock()
+	victims := s.beyond(max(0, s.idle.Len()-roomAtOnce))
+	closed, tell := s.roomy.due(s.now(), len(victims))
+	open := len(s.open)
+	s.mu.Unlock()
+	for _, t := range victims {
+		t.files.end()
+	}
+	s.metrics.closings.Add(float64(len(victims)))
+	if tell {
+		s.log.Warn("no file can be opened: idle conversations are closed to make room; raise LimitNOFILE= of the unit or ulimit -n, "+
+			"or lower store.open_files and limits.connections", "closed", closed, "open", open)
+	}
+}
+
+// noFile reports whether an error is for want of a descriptor, which passes by itself.
+func noFile(err error) bool { return errors.Is(err, durable.ErrNoDescriptor) }
+
+// newest remembers how the newest commit went. One that found no descriptor says nothing of the disk: what was wrong
+// with it before still is. The caller holds mu.
+func (s *Store) newest(err error) {
+	if !noFile(err) || s.last == nil || noFile(s.last) {
+		s.last = err
+	}
+}
+
+// recover forgets what failed for want of a descriptor, once a file can be opened: nobody may come to write who would
+// find out.
+func (s *Store) recover() {
+	s.mu.Lock()
+	lacked := s.lacked()
+	s.mu.Unlock()
+	if !lacked || s.whileOpen(s.tryToOpen) != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if noFile(s.last) {
+		s.last = nil
+	}
+	for key, err := range s.failing {
+		if noFile(err) {
+			delete(s.failing, key)
+		}
+	}
+}
+
+// lacked reports whether a descriptor is all that was wanting in something. The caller holds mu.
+func (s *Store) lacked() bool {
+	if noFile(s.last) {
+		return true
+	}
+	for _, err := range s.failing {
+		if noFile(err) {
+			return true
+		}
+	}
+	return false
+}
+
+// tryToOpen opens a file that is always there.
+func (s *Store) tryToOpen() error {
+	f, err := s.fsys.Open(formatName, false)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
