@@ -83,7 +83,7 @@ type Store struct {
 	idle    *list.List                      // of *entry, least recently used last
 	retired map[transcriptKey][]*transcript // an import took their place; they are read on
 	opened  map[transcriptKey]struct{}
-	failing map[transcriptKey]error // why a sync has to work again
+	failing map[transcriptKey]error    // why a sync has to work again
 	unsure  map[transcriptKey]struct{} // what is seen of them may not be durable
 	last    error                      // of the newest commit, whatever the conversation; see newest
 	untidy  bool                       // a removal has failed half-way: from now on each makes sure of the trash
