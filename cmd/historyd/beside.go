@@ -20,13 +20,21 @@ import (
 // them over.
 const damagedEnding = ".damaged"
 
+// maxBeside is how many files there are beside one at the most: a record that loses more from night to night would fill
+// the disk with its exports.
+const maxBeside = 5
+
 // placeFor is where an export belongs: in the place of the file that is there or of one beside it, or beside them all.
-// No file is replaced that has what the export lacks, as replaces tells.
-func placeFor(path string, replaces func(path string) bool) string {
-	to := path
+// No file is replaced that has what the export lacks, as replaces tells, but for the last one when there may be no more:
+// it is over that one then. The file at path itself is never one of those.
+func placeFor(path string, replaces func(path string) bool) (to string, over bool) {
+	to = path
 	for n := 1; ; n++ {
 		if _, err := os.Lstat(to); err != nil || replaces(to) { // whoever writes there meets any other error, too
-			return to
+			return to, false
+		}
+		if n > maxBeside {
+			return to, true
 		}
 		to = path + damagedEnding
 		if n > 1 {

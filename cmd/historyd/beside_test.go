@@ -1,6 +1,9 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -44,6 +47,33 @@ func TestAFileBesideKnowsWhichOneItIsBeside(t *testing.T) {
 	} {
 		if got := withoutDamagedEnding(path); got != want {
 			t.Errorf("withoutDamagedEnding(%q) = %q, want %q", path, got, want)
+		}
+	}
+}
+
+func TestThereAreFiveFilesBesideOneAtTheMost(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.json")
+	want := []string{path, path + ".damaged"}
+	for n := 2; n <= maxBeside; n++ {
+		want = append(want, path+".damaged."+strconv.Itoa(n))
+	}
+	never := func(string) bool { return false }
+	for _, place := range want {
+		if to, over := placeFor(path, never); to != place || over {
+			t.Fatalf("placeFor = %s, %t, want %s", to, over, place)
+		}
+		if err := os.WriteFile(place, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if to, over := placeFor(path, never); to != want[maxBeside] || !over {
+			t.Errorf("with all of them there: %s, %t", to, over)
+		}
+	}
+	for _, place := range want {
+		if to, over := placeFor(path, func(path string) bool { return path == place }); to != place || over {
+			t.Errorf("where it may have the place of %s: %s, %t", place, to, over)
 		}
 	}
 }

@@ -40,7 +40,8 @@ func newExportCommand() *cobra.Command {
 			"no conversation any more stays there. Files are for their owner only.\n\n" +
 			"What the daemon cannot read is missing in an export: it is told as DAMAGED, and the exit code is\n" +
 			"1 when all others are exported. A file that is there and has what the export lacks is left as it\n" +
-			"is, and the export goes beside it, with .damaged behind its name, or .damaged.2 and so on.",
+			"is, and the export goes beside it, with .damaged behind its name, or .damaged.2 and so on to\n" +
+			".damaged.5, which is replaced when more is lost still.",
 		Example: "  historyd export default > default.json\n" +
 			"  historyd export --all -o backup/\n" +
 			"  historyd export --all -o backup.tar --token-file ~/me.token\n" +
@@ -234,9 +235,18 @@ func (x *exporting) write(ctx context.Context, path, name string, there exported
 		e.short = there.shortened(e.version)
 		e.hurt = e.hurt.plus(e.short)
 		told := e.short == nil && (x.format == "native" || x.format == "tar")
-		return placeFor(path, replacing(f, e.hurt, x.format, told)), nil
+		return x.place(path, replacing(f, e.hurt, x.format, told)), nil
 	})
 	return e, to, err
+}
+
+// place is placeFor, and tells when that is the place of a file which had what the export lacks.
+func (x *exporting) place(path string, replaces func(path string) bool) string {
+	to, over := placeFor(path, replaces)
+	if over {
+		fmt.Fprintf(x.errors, "historyd: %s is replaced, though it has what this export lacks: it is the last that may be beside %s; move them away\n", to, path)
+	}
+	return to
 }
 
 // keptBy is the file at path when something was written elsewhere instead.
@@ -400,7 +410,7 @@ func (x *exporting) toArchive(ctx context.Context, path string, names []string) 
 			}
 			x.progress.at(int64(i+1), int64(len(names)))
 		}
-		return placeFor(path, replacingArchive(hurt)), archive.Close()
+		return x.place(path, replacingArchive(hurt)), archive.Close()
 	})
 	for _, e := range all {
 		if err == nil {
