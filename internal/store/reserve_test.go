@@ -101,9 +101,15 @@ func TestRewindsLeaveHalfOfTheReserve(t *testing.T) {
 	s := openReserving(t, fsys, reserve)
 	l := s.Log(ann, "a")
 	n := fillUp(t, l, "some words")
+	if _, err := l.Append(t.Context(), batch("some words")); err == nil || !strings.Contains(err.Error(), "reserved for rewinds and clears") {
+		t.Errorf("an append is refused: %v", err)
+	}
 	rewound := 0
 	for ; rewound < n; rewound++ {
 		if _, err := l.Rewind(t.Context(), history.Rewind{Through: int64(n - rewound - 1)}); errors.Is(err, history.ErrFull) {
+			if !strings.Contains(err.Error(), "half of the reserve is for clears alone") {
+				t.Errorf("a rewind is refused: %v", err)
+			}
 			break
 		} else if err != nil {
 			t.Fatalf("rewind %d: %v", rewound, err)

@@ -176,12 +176,12 @@ func (l *ledger) take(bytes int64, vital bool) error {
 	free, size, err := l.store.fsys.Free()
 	if err == nil && size > 0 {
 		// What others are writing may be counted twice, and is never forgotten.
-		reserve := min(l.store.reserved, size/reserveShare)
+		reserve, whose := min(l.store.reserved, size/reserveShare), "the rest is reserved for rewinds and clears"
 		if vital {
-			reserve /= 2
+			reserve, whose = reserve/2, "the last half of the reserve is for clears alone"
 		}
 		if left := free - l.writing - bytes; left < reserve {
-			return fmt.Errorf("%w: the rest is reserved for clears", history.ErrFull)
+			return fmt.Errorf("%w: %s", history.ErrFull, whose)
 		}
 	}
 	l.writing += bytes // where nothing is told, the write itself finds out
