@@ -204,20 +204,20 @@ func (s *server) finish(x *exchange, r *http.Request) {
 		}
 	}
 	x.leave()
-	s.metrics.inFlight.Dec()
 	x.account(r)
 	if aborted {
 		abort()
 	}
 }
 
-// account counts and logs the request. A second call does nothing.
+// account counts and logs the request, which is no longer in flight. A second call does nothing.
 func (x *exchange) account(r *http.Request) {
 	if x.counted {
 		return
 	}
 	x.counted = true
 	took := time.Since(x.start)
+	x.server.metrics.inFlight.Dec()
 	x.server.metrics.observe(x, r.Method, took)
 	if log := x.server.log; log.Enabled(r.Context(), slog.LevelDebug) {
 		log.LogAttrs(r.Context(), slog.LevelDebug, "request",

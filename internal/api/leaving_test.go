@@ -89,6 +89,9 @@ func (d *daemon) mustHaveLeft(what string) {
 	if failed, left := d.counted("5xx"), d.counted("canceled"); failed != 0 || left != 1 {
 		d.t.Errorf("%s: counted %v as 5xx and %v as canceled", what, failed, left)
 	}
+	if n := d.inFlight(); n != 0 {
+		d.t.Errorf("%s: %v are in flight", what, n)
+	}
 	if logs := d.logs.String(); strings.Contains(logs, `"level":"ERROR"`) {
 		d.t.Errorf("%s: logged %s", what, logs)
 	}

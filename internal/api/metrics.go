@@ -67,7 +67,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}, []string{"route", "method"}),
 		inFlight: f.NewGauge(prometheus.GaugeOpts{
 			Name: "historyd_http_requests_in_flight",
-			Help: "Requests that are being served or wait for a place.",
+			Help: "Requests without an answer yet: served, or waiting for a place.",
 		}),
 		panics: f.NewCounter(prometheus.CounterOpts{
 			Name: "historyd_http_panics_total",

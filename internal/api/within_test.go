@@ -20,6 +20,9 @@ func (d *daemon) places() int {
 	return len(v.(*visitor).places)
 }
 
+// inFlight is how many requests have no answer yet.
+func (d *daemon) inFlight() float64 { return d.sum("historyd_http_requests_in_flight") }
+
 // An append stands still with the disk, and no context ends that. Its client hears so in time, it is counted, its places are
 // others', and when the disk comes back the connection ends and nothing is answered twice. One that can be ended, ends.
 func TestAnAppendThatHangsIsAnsweredInTime(t *testing.T) {
@@ -37,6 +40,10 @@ func TestAnAppendThatHangsIsAnsweredInTime(t *testing.T) {
 			in := bufio.NewReader(conn)
 			began := time.Now()
 			d.tell(conn, bodyOf(100))
+			synctest.Wait()
+			if n := d.inFlight(); n != 1 {
+				t.Errorf("%v in flight before the answer", n)
+			}
 			res, err := http.ReadResponse(in, nil)
 			must(t, err)
 			text, err := io.ReadAll(res.Body)
@@ -45,8 +52,8 @@ func TestAnAppendThatHangsIsAnsweredInTime(t *testing.T) {
 				t.Errorf("after %s: %d %v %s", took, res.StatusCode, res.Header, text)
 			}
 			synctest.Wait()
-			if places, failed := d.places(), d.counted("5xx"); places != 0 || failed != 1 {
-				t.Errorf("%d places are taken while the disk hangs, %v counted", places, failed)
+			if places, failed, flying := d.places(), d.counted("5xx"), d.inFlight(); places != 0 || failed != 1 || flying != 0 {
+				t.Errorf("%d places are taken while the disk hangs, %v counted, %v in flight", places, failed, flying)
 			}
 			if stands {
 				time.Sleep(time.Hour)
@@ -56,8 +63,8 @@ func TestAnAppendThatHangsIsAnsweredInTime(t *testing.T) {
 				t.Errorf("behind the answer: %q, %v", rest, err)
 			}
 			synctest.Wait()
-			if failed, panics := d.counted("5xx"), strings.Count(d.logs.String(), "panic"); failed != 1 || panics != 0 {
-				t.Errorf("counted %v, logged %s", failed, d.logs.String())
+			if failed, panics, flying := d.counted("5xx"), strings.Count(d.logs.String(), "panic"), d.inFlight(); failed != 1 || panics != 0 || flying != 0 {
+				t.Errorf("counted %v, %v in flight, logged %s", failed, flying, d.logs.String())
 			}
 		})
 	}
