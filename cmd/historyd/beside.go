@@ -145,10 +145,15 @@ func saidInEntry(h *tar.Header) *damage {
 // ruined is the damage of a conversation of which nothing can be read: more than any entry of an archive tells of.
 func ruined() *damage { return &damage{Places: math.MaxInt64, Lost: math.MaxInt64} }
 
-// replacingArchive is the replaces of placeFor for an archive of many conversations; hurt are those with damage.
-func replacingArchive(hurt map[string]*damage) func(path string) bool {
+// replacingArchive is the replaces of placeFor for an archive of many conversations; hurt are those with damage. Where
+// more are lost than have a name, that may be any but those asked for.
+func replacingArchive(asked []string, hurt map[string]*damage, unnamed bool) func(path string) bool {
+	known := map[string]bool{}
+	for _, name := range asked {
+		known[name] = true
+	}
 	return func(path string) bool {
-		if len(hurt) == 0 {
+		if len(hurt) == 0 && !unnamed {
 			return true
 		}
 		f, err := openRegular(path)
@@ -162,7 +167,7 @@ func replacingArchive(hurt map[string]*damage) func(path string) bool {
 				return errors.Is(err, io.EOF)
 			}
 			name := h.PAXRecords[manyRecord]
-			if name == "" || !hurt[name].within(saidInEntry(h)) {
+			if name == "" || unnamed && !known[name] || !hurt[name].within(saidInEntry(h)) {
 				return false
 			}
 		}

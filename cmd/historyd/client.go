@@ -242,8 +242,7 @@ func (c *client) whoami(ctx context.Context) (who caller, err error) {
 }
 
 // conversations lists the names of all the caller's conversations.
-func (c *client) conversations(ctx context.Context) ([]string, error) {
-	var names []string
+func (c *client) conversations(ctx context.Context) (names []string, unnamed int64, err error) {
 	for cursor := ""; ; {
 		path := "/v1/conversations?limit=1000"
 		if cursor != "" {
@@ -251,31 +250,33 @@ func (c *client) conversations(ctx context.Context) ([]string, error) {
 		}
 		res, err := c.do(ctx, http.MethodGet, path, "", nil, 0)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		var page struct {
 			Data []struct {
 				Name string `json:"name"`
 			} `json:"data"`
-			Next string `json:"next"`
+			Next    string `json:"next"`
+			Unnamed int64  `json:"unnamed"`
 		}
 		err = json.UnmarshalRead(res.Body, &page)
 		_ = res.Body.Close()
 		if err != nil {
-			return nil, fmt.Errorf("list the conversations: %w", err)
+			return nil, 0, fmt.Errorf("list the conversations: %w", err)
 		}
+		unnamed = max(unnamed, page.Unnamed)
 		for _, d := range page.Data {
 			// They become names of files.
 			if !identity.ValidConversation(d.Name) {
-				return nil, fmt.Errorf("list the conversations: %q is no name of one", d.Name)
+				return nil, 0, fmt.Errorf("list the conversations: %q is no name of one", d.Name)
 			}
 			names = append(names, d.Name)
 		}
 		if page.Next == cursor && cursor != "" {
-			return nil, errors.New("list the conversations: the list does not end")
+			return nil, 0, errors.New("list the conversations: the list does not end")
 		}
 		if cursor = page.Next; cursor == "" {
-			return names, nil
+			return names, unnamed, nil
 		}
 	}
 }

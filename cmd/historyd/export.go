@@ -81,7 +81,7 @@ func newExportCommand() *cobra.Command {
 			x.progress = newProgress(cmd.ErrOrStderr(), of, "exported")
 			defer x.progress.end()
 			if all {
-				if names, err = c.conversations(cmd.Context()); err != nil {
+				if names, x.unnamed, err = c.conversations(cmd.Context()); err != nil {
 					return err
 				}
 			}
@@ -120,6 +120,7 @@ type exporting struct {
 	same     int64
 	gone     int64
 	damaged  int64
+	unnamed  int64 // conversations that nobody can name; of damaged at the end
 	bytes    int64
 }
 
@@ -183,6 +184,10 @@ func (x *exporting) to(ctx context.Context, output string, names []string) error
 }
 
 func (x *exporting) summary() error {
+	if x.unnamed > 0 {
+		x.damaged += x.unnamed
+		fmt.Fprintf(x.errors, "historyd: %s not exported: not even the name can be read; run historyd check\n", count(x.unnamed, "conversation"))
+	}
 	err := x.report.line(map[string]any{"summary": map[string]int64{
 		"exported": x.written, "unchanged": x.same, "gone": x.gone, "damaged": x.damaged, "bytes": x.bytes,
 	}}, "%s exported, %d unchanged, %d gone meanwhile, %d damaged, %s\n",
@@ -410,7 +415,7 @@ func (x *exporting) toArchive(ctx context.Context, path string, names []string) 
 			}
 			x.progress.at(int64(i+1), int64(len(names)))
 		}
-		return x.place(path, replacingArchive(hurt)), archive.Close()
+		return x.place(path, replacingArchive(names, hurt, x.unnamed > 0)), archive.Close()
 	})
 	for _, e := range all {
 		if err == nil {

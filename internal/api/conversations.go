@@ -74,6 +74,7 @@ type listReply struct {
 	Data    []conversationReply `json:"data"`
 	HasMore bool                `json:"has_more"`
 	Next    *string             `json:"next"`
+	Unnamed int64               `json:"unnamed,omitzero"`
 }
 
 // listConversations serves GET /v1/conversations.
@@ -99,7 +100,7 @@ func (s *server) listConversations(x *exchange, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := listReply{Object: "list"}
+	out := listReply{Object: "list", Unnamed: page.Unnamed}
 	for _, st := range page.Items {
 		out.Data = append(out.Data, conversationOf(st))
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
@@ -200,6 +201,24 @@ func TestClearAnswersTheSameAgain(t *testing.T) {
 	d.say("ann", "default", "x")
 	want(t, d.send(request{method: "DELETE", path: "/v1/history", caller: "ann"}), 204, "")
 	want(t, d.get("ann", "/v1/conversations/default"), 404, "not_found")
+}
+
+func TestAListTellsHowManyItCannotName(t *testing.T) {
+	d := newDaemon(t, projection.Options{})
+	d.say("ann", "x", "the first")
+	d.say("ann", "y", "the second")
+	d.say("bob", "y", "the third")
+	for name, content := range d.disk.Files() {
+		if bytes.Contains(content, []byte("the first")) {
+			d.disk.Corrupt(name, func([]byte) []byte { return []byte("nothing\n") })
+		}
+	}
+	if got := d.get("ann", "/v1/conversations").body; !strings.HasSuffix(strings.TrimSpace(got), `"has_more":false,"next":null,"unnamed":1}`) || strings.Count(got, `"name"`) != 1 {
+		t.Errorf("her list is %s", got)
+	}
+	if got := d.get("bob", "/v1/conversations").body; strings.Contains(got, "unnamed") {
+		t.Errorf("his list is %s", got)
+	}
 }
 
 // A place in the list is not lost when the conversation there goes, or moves to the front, and it is of its caller alone.

@@ -274,6 +274,9 @@ type Folder interface {
 type Listing struct {
 	Items []State // without Summary
 	Next  string  // cursor of the next page; empty on the last
+
+	// Unnamed is, on the first page, how many conversations are not listed because not even their names can be read.
+	Unnamed int64
 }
 
 // QuotaExceeded is for a batch or an import that would take a caller over its quota. It

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -277,5 +278,52 @@ func TestListPagesThroughAll(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Fatalf("listed %q, want %q", got, want)
 		}
+	}
+}
+
+// What a list can't name it counts, as long as it is there and has no name.
+func TestAListCountsWhatItCannotName(t *testing.T) {
+	t.Parallel()
+	b := newBook(t, 2)
+	list := func(s *Store, cursor string, limit int) history.Listing {
+		t.Helper()
+		page, err := s.List(t.Context(), ann, cursor, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return page
+	}
+	for name, end := range map[string]func(s *Store, fsys *crashfs.FS) error{
+		"written to": func(s *Store, _ *crashfs.FS) error {
+			_, err := s.Log(ann, "a").Append(t.Context(), batch("anew"))
+			return err
+		},
+		"cleared":     func(s *Store, _ *crashfs.FS) error { return s.Log(ann, "a").Clear(t.Context()) },
+		"all cleared": func(s *Store, _ *crashfs.FS) error { return s.ClearAll(t.Context(), ann) },
+		"moved away": func(_ *Store, fsys *crashfs.FS) error {
+			return fsys.Rename(path.Dir(b.files["a"]), trashName+"/away")
+		},
+	} {
+		fsys := b.broken("a", []byte("nothing\n"))
+		s := mustOpen(t, fsys)
+		if _, err := s.Log(ann, "c").Append(t.Context(), batch("c")); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			first := list(s, "", 1)
+			if first.Unnamed != 1 || len(first.Items) != 1 || first.Next == "" {
+				t.Errorf("%s: before, the first page is %+v", name, first)
+			}
+			if second := list(s, first.Next, 1); second.Unnamed != 0 || len(second.Items) != 1 {
+				t.Errorf("%s: before, the second page is %+v", name, second)
+			}
+		}
+		if err := end(s, fsys); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got := list(s, "", 10); got.Unnamed != 0 {
+			t.Errorf("%s: the list is %+v", name, got)
+		}
+		_ = s.Close()
 	}
 }

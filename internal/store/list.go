@@ -26,6 +26,7 @@ type catalogues struct {
 // catalogue is one caller's. Newest ids order it.
 type catalogue struct {
 	newest  map[string]string // name -> newest id
+	unnamed []string          // directories of which no header tells the name, when it was made; never changed
 	removed map[string]bool   // while it is being made
 	ready   chan struct{}
 	err     error
@@ -82,8 +83,10 @@ func (s *Store) List(ctx context.Context, scope identity.Scope, cursor string, l
 	}
 	last := listed{id, name}
 	var items []listed
-	err := s.withCatalogue(ctx, scope, func(newest map[string]string) {
-		for name, id := range newest {
+	var unnamed []string
+	err := s.withCatalogue(ctx, scope, func(one *catalogue) {
+		unnamed = one.unnamed
+		for name, id := range one.newest {
 			if it := (listed{id, name}); cursor == "" || last.compare(it) < 0 {
 				items = append(items, it)
 			}
@@ -94,6 +97,9 @@ func (s *Store) List(ctx context.Context, scope identity.Scope, cursor string, l
 	}
 	slices.SortFunc(items, listed.compare)
 	var page history.Listing
+	if cursor == "" {
+		page.Unnamed = s.stillUnnamed(scope, unnamed)
+	}
 	for i, it := range items {
 		if len(page.Items) == limit {
 			page.Next = items[i-1].id + "." + items[i-1].name
@@ -115,7 +121,7 @@ func (s *Store) List(ctx context.Context, scope identity.Scope, cursor string, l
 }
 
 // withCatalogue calls fn with a caller's catalogue, making it first if need be.
-func (s *Store) withCatalogue(ctx context.Context, scope identity.Scope, fn func(map[string]string)) error {
+func (s *Store) withCatalogue(ctx context.Context, scope identity.Scope, fn func(*catalogue)) error {
 	c := &s.catalogues
 	c.mu.Lock()
 	one := c.of[scope]
@@ -140,12 +146,12 @@ func (s *Store) withCatalogue(ctx context.Context, scope identity.Scope, fn func
 	if one.err != nil {
 		return one.err
 	}
-	fn(one.newest)
+	fn(one)
 	return nil
 }
 
 func (s *Store) makeCatalogue(scope identity.Scope, one *catalogue) {
-	found, err := s.findConversations(scope)
+	found, unnamed, err := s.findConversations(scope)
 	c := &s.catalogues
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,20 +173,32 @@ func (s *Store) makeCatalogue(scope identity.Scope, one *catalogue) {
 			}
 		}
 	}
-	one.removed = nil
+	one.unnamed, one.removed = unnamed, nil
 }
 
-// findConversations reads the end of every transcript of a caller.
-func (s *Store) findConversations(scope identity.Scope) (map[string]string, error) {
+// stillUnnamed counts those of the directories that are there and tell no name: one may have been cleared or moved away
+// since, or has been written to.
+func (s *Store) stillUnnamed(scope identity.Scope, dirs []string) (n int64) {
+	for _, dir := range dirs {
+		if _, err := s.nameOf(scope, dir); errors.Is(err, history.ErrDamaged) || errors.Is(err, durable.ErrUnsafe) {
+			n++
+		}
+	}
+	return n
+}
+
+// findConversations reads the end of every transcript of a caller, and names the directories of those whose names it
+// cannot tell.
+func (s *Store) findConversations(scope identity.Scope) (found map[string]string, unnamed []string, err error) {
 	dir := transcriptsName + "/" + scope.Dir()
 	entries, err := s.fsys.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	found := map[string]string{}
+	found = map[string]string{}
 	for _, e := range entries {
 		if !e.Dir || strings.HasPrefix(e.Name, ".") {
 			continue
@@ -191,20 +209,21 @@ func (s *Store) findConversations(scope identity.Scope) (map[string]string, erro
 		}
 		if errors.Is(err, history.ErrDamaged) || errors.Is(err, durable.ErrUnsafe) {
 			s.log.Error("a conversation cannot be listed: none of its headers can be read", "scope", scope, "conversation", e.Name[:min(12, len(e.Name))])
+			unnamed = append(unnamed, e.Name)
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		id, err := s.newestID(transcriptKey{scope, name}, dir+"/"+e.Name)
 		if errors.Is(err, history.ErrDamaged) || errors.Is(err, durable.ErrUnsafe) {
 			s.log.Error("the end of a conversation cannot be read", "scope", scope, "conversation", e.Name[:min(12, len(e.Name))])
 		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
+			return nil, nil, err
 		}
 		found[name] = id
 	}
-	return found, nil
+	return found, unnamed, nil
 }
 
 // peekWindow is how much of a segment's end is read for the catalogue.
