@@ -83,7 +83,7 @@ func newServeCommand() *cobra.Command {
 // returns nil after a clean stop.
 func (d *daemon) serve(ctx context.Context, hangup <-chan os.Signal) error {
 	// Each listener has a goroutine that ends when its server is shut down, and
-	// so has the watchdog, which ends with watching.
+	// so have the watchdog and the watch over the disk, which end with watching.
 	var running sync.WaitGroup
 	failed := make(chan error, len(d.endpoints)+1)
 	start := func(s *http.Server, l net.Listener) {
@@ -102,6 +102,7 @@ func (d *daemon) serve(ctx context.Context, hangup <-chan os.Signal) error {
 	watching, rest := context.WithCancel(ctx)
 	defer rest()
 	running.Go(func() { d.watch(watching) })
+	running.Go(func() { d.store.Watch(watching) })
 
 	d.log.Info("serving", "version", buildInfo().Version, "listen", d.where(),
 		"data_dir", d.settings.DataDir, "callers", d.registry.Len())

@@ -77,7 +77,7 @@ func (s *Store) load(e *entry, writes bool) {
 		}
 		s.release(e.t)
 	}()
-	defer s.stalls.begin(s.now())()
+	defer s.stalls.end(s.stalls.begin(s.now(), opening), s.now)
 	e.err = errPanicked
 	e.err = e.t.load(tailWindow, writes)
 }

@@ -107,7 +107,8 @@ func (t *transcript) commitGroup(group []*pending) {
 		fail(errRetry)
 		return
 	}
-	defer t.store.stalls.begin(t.store.now())()
+	t.begin()
+	defer t.end()
 	sp, err := t.spend()
 	if err != nil {
 		fail(t.failure(err))
@@ -187,6 +188,10 @@ func (t *transcript) publish(d *draft) {
 // write puts the draft on disk. On error the transcript is as it was, or marked as
 // failed, so that the next append begins a segment behind what is acknowledged.
 func (t *transcript) write(d *draft) error {
+	if t.doing.what == "" {
+		t.begin()
+		defer t.end()
+	}
 	if d.begin {
 		return t.writeSegment(d)
 	}
@@ -218,6 +223,7 @@ func (t *transcript) cutBack(f durable.File, off int64) error {
 }
 
 func (t *transcript) sync(f durable.File) error {
+	t.store.stalls.turn(&t.doing, syncing)
 	start := time.Now()
 	err := f.Sync()
 	t.store.metrics.sync.Observe(time.Since(start).Seconds())

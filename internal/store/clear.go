@@ -110,18 +110,8 @@ func (s *Store) removeConversation(scope identity.Scope, dir string, t *transcri
 // Without both syncs a power cut could bring it back.
 func (s *Store) moveAndRemove(dir string) error {
 	grave := trashName + "/" + randomHex(16)
-	err := s.fsys.Rename(dir, grave)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("move to the trash: %w", err)
-	}
-	if err := s.fsys.SyncDir(path.Dir(dir)); err != nil {
-		return fmt.Errorf("sync after moving to the trash: %w", err)
-	}
-	if err := s.fsys.SyncDir(trashName); err != nil {
-		return fmt.Errorf("sync the trash: %w", err)
+	if moved, err := s.move(dir, grave); err != nil || !moved {
+		return err
 	}
 	if err := durable.RemoveAll(s.fsys, grave); err != nil {
 		return fmt.Errorf("empty the trash: %w", err)
@@ -130,6 +120,25 @@ func (s *Store) moveAndRemove(dir string) error {
 		return fmt.Errorf("sync the trash: %w", err)
 	}
 	return nil
+}
+
+// move moves a directory to the trash, durably, if it is there.
+func (s *Store) move(dir, grave string) (moved bool, err error) {
+	defer s.stalls.end(s.stalls.begin(s.now(), clearing), s.now)
+	err = s.fsys.Rename(dir, grave)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("move to the trash: %w", err)
+	}
+	if err := s.fsys.SyncDir(path.Dir(dir)); err != nil {
+		return true, fmt.Errorf("sync after moving to the trash: %w", err)
+	}
+	if err := s.fsys.SyncDir(trashName); err != nil {
+		return true, fmt.Errorf("sync the trash: %w", err)
+	}
+	return true, nil
 }
 
 func (s *Store) emptyTrash() error {

@@ -18,6 +18,9 @@ func gauges(auto promauto.Factory, s *Store) {
 	}
 	gauge("historyd_store_open_conversations", "Conversations held open.", s.countOpen)
 	gauge("historyd_store_unsynced_conversations", "Conversations that wait for a sync to work again.", s.countFailing)
+	gauge("historyd_store_oldest_operation_seconds", "How long the write, sync or opening has been under way that began first.", func() float64 {
+		return s.stalls.oldest(s.now()).Seconds()
+	})
 	gauge("historyd_disk_size_bytes", "Size of the file system of the data directory.", func() float64 {
 		_, size, _ := s.disk()
 		return size
@@ -45,8 +48,11 @@ func gauges(auto promauto.Factory, s *Store) {
 }
 
 // disk is what the file system has, and what is kept free of it; not numbers where it does not
-// say.
+// say. One that hangs is not asked: the metrics would hang with it, which tell so.
 func (s *Store) disk() (free, size, kept float64) {
+	if s.stalls.oldest(s.now()) >= lateAfter {
+		return math.NaN(), math.NaN(), math.NaN()
+	}
 	f, n, err := s.fsys.Free()
 	if err != nil || n <= 0 {
 		return math.NaN(), math.NaN(), math.NaN()

@@ -421,7 +421,8 @@ func (b *build) writeOut() error {
 
 // swap gives the new record the name, durably. After an error either may have it.
 func (b *build) swap() error {
-	fsys := b.t.store.fsys
+	s, fsys := b.t.store, b.t.store.fsys
+	defer s.stalls.end(s.stalls.begin(s.now(), swapping), s.now)
 	_, err := fsys.ReadDir(b.t.dir)
 	switch {
 	case err == nil:

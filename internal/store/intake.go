@@ -193,7 +193,8 @@ func (in *intake) prepare() error {
 		return nil
 	}
 	in.made = true
-	fsys := in.store.fsys
+	s, fsys := in.store, in.store.fsys
+	defer s.stalls.end(s.stalls.begin(s.now(), preparing), s.now)
 	if err := durable.WriteFile(fsys, in.note, []byte(in.dir)); err != nil {
 		return fmt.Errorf("note an import: %w", err)
 	}

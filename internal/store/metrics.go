@@ -17,6 +17,7 @@ type metrics struct {
 	damage      prometheus.Counter
 	clears      prometheus.Counter
 	opens       prometheus.Counter
+	stalls      prometheus.Counter
 	closings    prometheus.Counter
 	refusals    *prometheus.CounterVec
 }
@@ -48,6 +49,7 @@ func newMetrics(reg prometheus.Registerer, s *Store) *metrics {
 		quarantines: auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_quarantines_total", Help: "Cut writes put aside."}),
 		damage:      auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_damage_total", Help: "Damaged places found."}),
 		clears:      auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_clears_total", Help: "Conversations cleared."}),
+		stalls:      auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_stalls_total", Help: "Times that the disk hung: for 3 s something had not come back."}),
 		closings:    auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_room_made_total", Help: "Idle conversations closed because no file could be opened."}),
 		opens:       auto.NewCounter(prometheus.CounterOpts{Name: "historyd_store_opens_total", Help: "Conversations read from disk to be used."}),
 	}

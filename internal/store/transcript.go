@@ -36,6 +36,8 @@ type transcript struct {
 	weighed   bool   // likewise
 	disturbed bool   // files were changed besides what a spending says; likewise
 
+	doing standing // a write that is under way; likewise
+
 	queueMu sync.Mutex // guards the next two
 	queue   []*pending
 	leading bool
