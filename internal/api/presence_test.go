@@ -221,7 +221,7 @@ func TestARequestEndsAMomentAfterItsClient(t *testing.T) {
 			if n := d.places(); n != 1 {
 				t.Errorf("%s: %d are served before the grace is over", what, n)
 			}
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			res, err := http.ReadResponse(bufio.NewReader(from), nil)
 			must(t, err)
 			if res.StatusCode != 503 {
