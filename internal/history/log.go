@@ -48,8 +48,9 @@ type Log interface {
 	// Rewind ends the conversation at a message: those after it stay in the record,
 	// marked as rewound, and are no part of the window and the summary any more. The
 	// next message still gets the next seq. Durable once it returns nil. The epoch is
-	// a new one, so that versions that clients hold are void. Through 0 rewinds
-	// everything. ErrNotFound without a conversation, ErrNoSuchMessage when Through
+	// a new one, so that versions that clients hold are void; but where the conversation
+	// ends there already, and no append is in doubt, nothing is committed, and the receipt
+	// tells what is. Through 0 rewinds everything. ErrNotFound without a conversation, ErrNoSuchMessage when Through
 	// is no seq of the record or that of a message that is rewound already: the
 	// conversation can't end there any more.
 	Rewind(context.Context, Rewind) (Receipt, error)

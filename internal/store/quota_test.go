@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -257,11 +258,16 @@ func TestQuotaFullLeavesTheRestWorking(t *testing.T) {
 // TestQuotaRewindsAreNoWayAroundIt rewinds until that is refused, too.
 func TestQuotaRewindsAreNoWayAroundIt(t *testing.T) {
 	t.Parallel()
-	fsys := newBook(t, 2).closed.Kill()
+	fsys := crashfs.New()
+	s := openWith(t, fsys, Quota{})
+	if _, err := s.Log(ann, "a").Append(t.Context(), batch(slices.Repeat([]string{"x"}, 1000)...)); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.Close()
 	limit := onDiskOf(fsys, ann).bytes
-	s := openWith(t, fsys, Quota{Bytes: limit})
-	for n := 0; n < 1000; n++ {
-		_, err := s.Log(ann, "a").Rewind(t.Context(), history.Rewind{Through: 1})
+	s = openWith(t, fsys, Quota{Bytes: limit})
+	for n := range 1000 {
+		_, err := s.Log(ann, "a").Rewind(t.Context(), history.Rewind{Through: int64(999 - n)})
 		if over, full := errors.AsType[*history.QuotaExceeded](err); full && n > 20 && over.Limit == limit {
 			break
 		}

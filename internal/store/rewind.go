@@ -104,6 +104,8 @@ func (t *transcript) lockedRewind(ctx context.Context, r history.Rewind) (histor
 		return history.Receipt{}, history.ErrPrecondition
 	case r.Through < 0 || r.Through > old.last || old.rewound.has(r.Through):
 		return history.Receipt{}, history.ErrNoSuchMessage
+	case r.Through == old.rewound.standing(old.last) && old.settled(): // it ends there already
+		return history.Receipt{Epoch: state.Epoch, LastSeq: old.last}, nil
 	}
 	sp, err := t.spend()
 	if err != nil {
@@ -122,6 +124,12 @@ func (t *transcript) lockedRewind(ctx context.Context, r history.Rewind) (histor
 		return history.Receipt{}, err
 	}
 	return history.Receipt{Epoch: d.snap.totals.Epoch, LastSeq: d.snap.last}, nil
+}
+
+// settled reports whether nothing can come to light behind the last line: what an append left that failed is ended by
+// the next line alone.
+func (s *snapshot) settled() bool {
+	return !s.begin && !s.newLife && s.torn == 0 && len(s.dead) == 0
 }
 
 // rewind appends the line of a rewind.

@@ -346,10 +346,6 @@ func rewinds(conversation string, batches int) step {
 		if err != nil {
 			return err
 		}
-		r, err := l.Rewind(w.t.Context(), history.Rewind{Through: through})
-		if err == nil && (r.Epoch == state.Epoch || r.LastSeq != state.LastSeq) {
-			w.fatalf("rewound to %+v from %+v", r, state)
-		}
 		change := func(content string) string {
 			fields := strings.Fields(content)
 			for i, f := range fields {
@@ -358,6 +354,10 @@ func rewinds(conversation string, batches int) step {
 				}
 			}
 			return canonical(fields)
+		}
+		r, err := l.Rewind(w.t.Context(), history.Rewind{Through: through})
+		if same := change(content) == content; err == nil && (!same && r.Epoch == state.Epoch || r.LastSeq != state.LastSeq) {
+			w.fatalf("rewound to %+v from %+v, the same %t", r, state, same)
 		}
 		w.did(conversation, err, change)
 		if err != nil {

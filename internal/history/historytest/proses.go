@@ -213,7 +213,7 @@ func proseRefused(t *testing.T, e Engine) {
 	old := s.Summary.ThroughSeq
 	s = written(t, l, f, 3)
 	refused("a prose of the fold before", s.Epoch, old)
-	mustRewind(t, l, s.LastSeq)
+	mustRewind(t, l, s.LastSeq-1)
 	refused("a prose from before a rewind", s.Epoch, s.Summary.ThroughSeq)
 	mustClear(t, l)
 	refused("a prose from before a clear", s.Epoch, s.Summary.ThroughSeq)
