@@ -106,7 +106,7 @@ type Config struct {
 		// process is kept near this plus 24 MiB.
 		Cache Size `mapstructure:"cache"`
 		// OpenFiles is how many conversations are kept open while idle, with up
-		// to three files each.
+		// to three files each. Fewer are where fewer files may be open.
 		OpenFiles int `mapstructure:"open_files"`
 		// Reserve is how much of the file system appends and imports leave
 		// free, so that clears, rewinds and tokens find room on a full disk. It

@@ -35,7 +35,8 @@ func newConfigCheck() *cobra.Command {
 		Use:   "check",
 		Short: "say ok, or everything that is wrong with the configuration",
 		Long: "Say ok and which file was read, or everything that is wrong with the configuration.\n\n" +
-			"A category of projection.tools that looks like a misspelt one of projection.withhold is warned of.\n" +
+			"A category of projection.tools that looks like a misspelt one of projection.withhold is warned of,\n" +
+			"and a limit of open files that is too low here for a daemon with that configuration.\n" +
 			"Nothing is opened or looked up but the configuration file itself; that the files of TLS are\n" +
 			"there is checked, what is in them is not.",
 		Example: "  historyd config check --config historyd.yaml",
@@ -63,7 +64,12 @@ func newConfigCheck() *cobra.Command {
 			if _, err = fmt.Fprintf(cmd.OutOrStdout(), "ok: %s\n", from); err != nil {
 				return err
 			}
-			for _, p := range s.misspelt() {
+			warnings := s.misspelt()
+			plan := s.planFiles(mayOpen(), s.listeners())
+			if lack, short := plan.short(); short {
+				warnings = append(warnings, lack)
+			}
+			for _, p := range warnings {
 				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", p)
 			}
 			return nil

@@ -3,9 +3,11 @@ package main
 import (
 	"container/list"
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 	"time"
 
 	"historyd/internal/api"
@@ -24,6 +26,8 @@ type limitListener struct {
 	handed chan struct{} // a place for each that was waited for; has room for all places
 	closed chan struct{}
 	once   sync.Once
+
+	makeRoom func() // closes what can be spared when no connection can be opened; nil when nothing can
 
 	// mu guards all below, and in each connection those that say so. While
 	// somebody waits no place is free, and no connection idle that gives way.
@@ -53,6 +57,10 @@ func newLimitListener(l net.Listener, most int) *limitListener {
 func (l *limitListener) Accept() (net.Conn, error) {
 	// First somebody must be there, or the last place would always be kept free.
 	c, err := l.Listener.Accept()
+	if l.makeRoom != nil && (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)) {
+		l.makeRoom()
+		c, err = l.Listener.Accept() // who has connected still waits
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -38,6 +38,7 @@ const (
 // daemon is everything that is open while we serve.
 type daemon struct {
 	settings settings
+	fitted   settings                 // the same, with no more kept open than files may be
 	reread   func() (settings, error) // for reload
 	log      *slog.Logger
 	level    *slog.LevelVar
@@ -105,6 +106,9 @@ func (d *daemon) open(ctx context.Context, operator string) (err error) {
 			in.close()
 		}
 	}()
+	if err == nil {
+		err = d.fitFiles(len(in.api))
+	}
 	if err != nil {
 		return err
 	}
@@ -138,8 +142,11 @@ func (d *daemon) open(ctx context.Context, operator string) (err error) {
 
 // listen opens all listeners that are not inherited.
 func (d *daemon) listen(ctx context.Context, in *inheritedSockets) (err error) {
-	if d.endpoints, err = openEndpoints(ctx, &d.settings, in.api); err != nil {
+	if d.endpoints, err = openEndpoints(ctx, &d.fitted, in.api); err != nil {
 		return err
+	}
+	for _, e := range d.endpoints {
+		e.gate.makeRoom = d.store.MakeRoom
 	}
 	if d.debugListener, err = listenDebug(ctx, &d.settings, in.debug); err != nil {
 		return fmt.Errorf("debug.listen: %w", err)
@@ -162,7 +169,7 @@ func (d *daemon) openStore(reg prometheus.Registerer) (err error) {
 		Logger:       d.log,
 		Registerer:   reg,
 		SegmentBytes: int64(d.settings.Store.Segment),
-		OpenFiles:    d.settings.Store.OpenFiles,
+		OpenFiles:    d.fitted.Store.OpenFiles,
 		Quota:        store.Quota{Bytes: int64(d.settings.Quota.Bytes), Conversations: int64(d.settings.Quota.Conversations)},
 		Reserve:      int64(d.settings.Store.Reserve),
 	})
@@ -233,7 +240,7 @@ func (d *daemon) newHandler(reg *prometheus.Registry) (http.Handler, error) {
 		Pipeline:     d.pipeline,
 		Callers:      d.registry,
 		AllowedHosts: s.AllowedHosts,
-		Limits:       s.requestLimits(),
+		Limits:       d.fitted.requestLimits(),
 		CacheBytes:   int64(s.Store.Cache),
 		MetricsAuth:  s.Metrics.Auth,
 		Known:        heard,

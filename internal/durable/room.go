@@ -9,9 +9,8 @@ import (
 // it may have, or the machine has.
 var ErrNoDescriptor = errors.New("no file can be opened")
 
-// WithRoom is fsys, but what finds no descriptor is tried once more after makeRoom, which closes what can be spared. When
-// that fails, too, the error is that of the first try. makeRoom may be called from many goroutines, with whatever locks
-// are held by who uses the FS.
+// WithRoom is fsys, but what finds no descriptor is done anew, once, after makeRoom, which closes what can be spared.
+// makeRoom may be called from many goroutines, with whatever locks are held by who uses the FS.
 func WithRoom(fsys FS, makeRoom func()) FS { return roomy{fsys, makeRoom} }
 
 type roomy struct {
@@ -22,9 +21,8 @@ type roomy struct {
 func (r roomy) try(fn func() error) error {
 	err := fn()
 	if errors.Is(err, ErrNoDescriptor) {
-		if r.makeRoom(); fn() == nil {
-			return nil
-		}
+		r.makeRoom()
+		err = fn()
 	}
 	return err
 }

@@ -92,7 +92,7 @@ func closed(f durable.File, err error) error {
 	return f.Close()
 }
 
-// The second try is the last, and what it meets instead is not what was asked for.
+// The second try is the last, and what it says holds: nothing was done before.
 func TestAnErrorBesidesTheLackOfADescriptorIsNotTriedAgain(t *testing.T) {
 	for _, tt := range []struct {
 		errs []error // of one try after the other
@@ -102,7 +102,7 @@ func TestAnErrorBesidesTheLackOfADescriptorIsNotTriedAgain(t *testing.T) {
 		{[]error{syscall.EMFILE}, syscall.EMFILE, 0},
 		{[]error{syscall.EIO}, syscall.EIO, 0},
 		{[]error{durable.ErrNoDescriptor, durable.ErrNoDescriptor}, durable.ErrNoDescriptor, 1},
-		{[]error{durable.ErrNoDescriptor, fs.ErrExist}, durable.ErrNoDescriptor, 1},
+		{[]error{durable.ErrNoDescriptor, fs.ErrExist}, fs.ErrExist, 1},
 		{[]error{durable.ErrNoDescriptor}, nil, 1},
 	} {
 		fsys, tries, asks := crashfs.New(), 0, 0
@@ -113,7 +113,7 @@ func TestAnErrorBesidesTheLackOfADescriptorIsNotTriedAgain(t *testing.T) {
 			return nil
 		})
 		err := durable.WithRoom(fsys, func() { asks++ }).Mkdir("d")
-		if !errors.Is(err, tt.want) || errors.Is(err, fs.ErrExist) || asks != tt.asks {
+		if !errors.Is(err, tt.want) || asks != tt.asks {
 			t.Errorf("%v: got error %v, asked %d times for room, want %v and %d", tt.errs, err, asks, tt.want, tt.asks)
 		}
 	}

@@ -31,9 +31,9 @@ func (g *gossip) due(now time.Time, n int) (count int, tell bool) {
 	return count, true
 }
 
-// makeRoom closes idle conversations, those that were used least recently, because no file can be opened. Whoever calls
-// it may hold the locks of a conversation, which is then not idle.
-func (s *Store) makeRoom() {
+// MakeRoom closes some idle conversations, those that were used least recently, because no file or connection can be
+// opened. Whoever calls it may hold the locks of a conversation, which is then not idle.
+func (s *Store) MakeRoom() {
 	s.mu.Lock()
 	victims := s.beyond(max(0, s.idle.Len()-roomAtOnce))
 	closed, tell := s.roomy.due(s.now(), len(victims))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,10 +21,10 @@ import (
 // noDescriptor is what the disk says of an open for which none is left.
 var noDescriptor = fmt.Errorf("%w: %w", durable.ErrNoDescriptor, syscall.EMFILE)
 
-// scarce lets so many files and locks be open at a time.
+// scarce lets so many files and locks be open at a time, and a name be looked up with one more.
 func scarce(fsys *crashfs.FS, most int) {
 	fsys.FailWhen(func(op crashfs.Op) error {
-		if (op.Kind == "Open" || op.Kind == "Create") && fsys.OpenHandles() >= most {
+		if slices.Contains([]string{"Open", "Create", "Mkdir", "ReadDir", "SyncDir"}, op.Kind) && fsys.OpenHandles() >= most {
 			return noDescriptor
 		}
 		return nil
@@ -125,7 +126,7 @@ func TestReadinessComesBackWithADescriptor(t *testing.T) {
 		fsys := crashfs.New()
 		s := mustOpen(t, fsys)
 		fsys.FailWhen(func(op crashfs.Op) error {
-			if strings.Contains(kinds, op.Kind) || op.Name == formatName {
+			if slices.Contains(strings.Fields(kinds), op.Kind) || op.Name == formatName {
 				return noDescriptor
 			}
 			return nil

@@ -121,7 +121,7 @@ func Open(o Options) (*Store, error) {
 	s := &Store{newID: o.NewID, now: o.Now, log: o.Logger, segmentBytes: o.SegmentBytes, openFiles: o.OpenFiles, spoolMemory: spoolMemory,
 		reserved: o.Reserve, open: map[transcriptKey]*entry{}, idle: list.New(), retired: map[transcriptKey][]*transcript{}, opened: map[transcriptKey]struct{}{},
 		failing: map[transcriptKey]error{}, unsure: map[transcriptKey]struct{}{}, left: map[transcriptKey][]leftover{}, scratches: &sync.Pool{}}
-	s.fsys = durable.WithRoom(o.FS, s.makeRoom)
+	s.fsys = durable.WithRoom(o.FS, s.MakeRoom)
 	if s.now == nil {
 		s.now = time.Now
 	}

@@ -49,6 +49,7 @@ type server struct {
 	socket string
 	token  string
 	env    []string // beside that of the test
+	ulimit string   // of the shell that starts it; empty when none does
 	client *http.Client
 
 	built.Process // that runs, or ran last
@@ -93,17 +94,22 @@ func prepare(t testing.TB, dir string, settings map[string]any) *server {
 	if err := os.WriteFile(s.file, encode(t, config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.client = &http.Client{Timeout: patience, Transport: &http.Transport{
-		MaxIdleConnsPerHost: 64,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", s.socket)
-		},
-	}}
+	s.client = s.newClient()
 	t.Cleanup(func() {
 		s.kill()
 		s.client.CloseIdleConnections()
 	})
 	return s
+}
+
+// newClient has connections of its own, which are to be closed.
+func (s *server) newClient() *http.Client {
+	return &http.Client{Timeout: patience, Transport: &http.Transport{
+		MaxIdleConnsPerHost: 64,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", s.socket)
+		},
+	}}
 }
 
 // begin starts the daemon and waits until it answers.
@@ -116,7 +122,11 @@ func (s *server) begin() {
 
 // start starts the daemon, and returns when it answers or has ended.
 func (s *server) start() error {
-	cmd := exec.Command(s.path, "serve", "--config", s.file, "--data-dir", s.dir)
+	args := []string{s.path, "serve", "--config", s.file, "--data-dir", s.dir}
+	if s.ulimit != "" {
+		args = append([]string{"/bin/sh", "-c", "ulimit " + s.ulimit + ` && exec "$@"`, "sh"}, args...)
+	}
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), s.env...)
 	s.ForgetLog()
 	told, err := s.Start(cmd)
@@ -181,6 +191,11 @@ func (a answer) code() string {
 
 // try makes a request; whatever goes wrong with it is no answer.
 func (s *server) try(method, path string, body []byte, header ...string) answer {
+	return s.tryBy(s.client, method, path, body, header...)
+}
+
+// tryBy is try on the connections of another client.
+func (s *server) tryBy(client *http.Client, method, path string, body []byte, header ...string) answer {
 	req, err := http.NewRequest(method, "http://localhost"+path, bytes.NewReader(body))
 	if err != nil {
 		return answer{}
@@ -194,7 +209,7 @@ func (s *server) try(method, path string, body []byte, header ...string) answer 
 	}
 	// A transport repeats what it takes for safe to repeat; here every request is one.
 	req.GetBody = nil
-	resp, err := s.client.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return answer{}
 	}

@@ -103,7 +103,7 @@ func TestNoFileCanBeOpened(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused := 0
-	for spare := 6; spare >= -2; spare-- {
+	for spare := 2; spare >= -12; spare -= 2 {
 		s.limit(unix.RLIMIT_NOFILE, uint64(len(open)+spare))
 		for _, c := range d.shared {
 			for _, a := range []answer{d.append(c, d.next(1), true), d.replace(c, d.next(2)), d.clear(c), d.append(c, d.next(2), true)} {

@@ -1,0 +1,137 @@
+package fault
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestMoreConversationsThanFiles has more clients, each with a connection that it keeps, write to more conversations than
+// files may be open, again and again: all goes in, nothing is refused, and all of it is read.
+func TestMoreConversationsThanFiles(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []int{64, 256} {
+		s := newServer(t, scratch(t), nil)
+		s.ulimit = fmt.Sprint("-n ", limit)
+		s.begin()
+		if !strings.Contains(s.log(), "fewer files may be open than are needed") || !strings.Contains(s.log(), "LimitNOFILE=") {
+			t.Errorf("with a limit of %d files the start says %q", limit, s.log())
+		}
+		const rounds = 3
+		many, callers := 2*limit, limit+20
+		work := make(chan int)
+		var clients sync.WaitGroup
+		for range callers {
+			clients.Go(func() {
+				client := s.newClient()
+				defer client.CloseIdleConnections()
+				for i := range work {
+					s.appendUntilAnswered(client, i%many, i/many)
+				}
+			})
+		}
+		for i := range rounds * many {
+			work <- i
+		}
+		close(work)
+		clients.Wait()
+		for i := range many {
+			var page struct{ Data []json.RawMessage }
+			body := s.do(http.StatusOK, "GET", fmt.Sprintf("/v1/conversations/c%d/messages", i), nil)
+			if err := json.Unmarshal(body, &page); err != nil || len(page.Data) != rounds {
+				t.Errorf("conversation %d has %d messages, want %d: %v %.300s", i, len(page.Data), rounds, err, body)
+			}
+		}
+		s.do(http.StatusOK, "GET", "/readyz", nil)
+		s.stop()
+		if found := s.check(); len(found) > 0 {
+			t.Errorf("check finds %v", found)
+		}
+		if strings.Contains(s.log(), "request failed") || strings.Contains(s.log(), "too many open files") {
+			t.Errorf("with a limit of %d files the log says %.2000s", limit, s.log())
+		}
+	}
+}
+
+// appendUntilAnswered appends as a client does that repeats what got no answer, as on a connection that gave way to another.
+func (s *server) appendUntilAnswered(client *http.Client, conversation, round int) {
+	body := fmt.Appendf(nil, `{"messages":[{"role":"user","content":"round %d"}]}`, round)
+	key := fmt.Sprintf("k-%d-%d", conversation, round)
+	for end := time.Now().Add(patience); ; {
+		a := s.tryBy(client, "POST", fmt.Sprintf("/v1/conversations/c%d/turns", conversation), body, "Idempotency-Key", key)
+		if a.status == http.StatusCreated || a.status == http.StatusOK {
+			return
+		}
+		if a.status != 0 || time.Now().After(end) {
+			s.t.Errorf("append to conversation %d, round %d: %d %.300s", conversation, round, a.status, a.body)
+			return
+		}
+	}
+}
+
+// TestIdleConversationsGiveWayWhenFilesRunOut takes from a daemon what it has planned with: it goes on all the same.
+func TestIdleConversationsGiveWayWhenFilesRunOut(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, scratch(t), nil)
+	s.begin()
+	const before, after = 50, 100
+	for i := range before {
+		s.appendUntilAnswered(s.client, i, 0)
+	}
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.Pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.limit(unix.RLIMIT_NOFILE, uint64(len(open)))
+	for i := range after {
+		s.appendUntilAnswered(s.client, i, 1)
+	}
+	// One more connection finds room, too.
+	other := s.newClient()
+	defer other.CloseIdleConnections()
+	if a := s.tryBy(other, "GET", "/readyz", nil); a.status != http.StatusOK {
+		t.Errorf("readyz on a new connection: %d %s", a.status, a.body)
+	}
+	metrics := string(s.do(http.StatusOK, "GET", "/metrics", nil))
+	if !regexp.MustCompile(`(?m)^historyd_store_room_made_total [1-9]`).MatchString(metrics) {
+		t.Error("no conversation is counted as closed for others")
+	}
+	if n := strings.Count(s.log(), "no file can be opened: idle"); n != 1 {
+		t.Errorf("told %d times, want once: %.1000s", n, s.log())
+	}
+	s.stop()
+	if found := s.check(); len(found) > 0 {
+		t.Errorf("check finds %v", found)
+	}
+}
+
+// TestTheLimitOfFilesAtTheStart raises a soft limit by itself, and refuses a hard one with which nothing would work.
+func TestTheLimitOfFilesAtTheStart(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, scratch(t), nil)
+	s.ulimit = "-S -n 64"
+	s.begin()
+	var soft unix.Rlimit
+	if err := unix.Prlimit(s.Pid(), unix.RLIMIT_NOFILE, nil, &soft); err != nil {
+		t.Fatal(err)
+	}
+	if soft.Cur+1 < soft.Max { // the runtime leaves one
+		t.Errorf("the soft limit is %d, want that of the hard one, %d", soft.Cur, soft.Max)
+	}
+	if soft.Max >= 1<<14 && strings.Contains(s.log(), "files") {
+		t.Errorf("with a soft limit that can be raised the start says %q", s.log())
+	}
+	s.stop()
+	s.ulimit = "-n 32"
+	if err := s.start(); err == nil || !strings.Contains(s.log(), "store.open_files: ") || !strings.Contains(s.log(), "doesn't start with fewer than") {
+		t.Errorf("a start with 32 files: %v: %s", err, s.log())
+	}
+}
