@@ -4,10 +4,12 @@ import (
 	"archive/tar"
 	"bufio"
 	"encoding/json/jsontext"
+	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"math"
 	"os"
 	"path/filepath"
@@ -101,10 +103,11 @@ func replacing(export *os.File, hurt *damage, format string, told bool) func(pat
 			return false
 		}
 		defer f.Close()
+		whole := func(f *os.File) io.Reader { return io.NewSectionReader(f, 0, math.MaxInt64) }
 		if told {
-			return hurt.within(saidIn(f, format))
+			return hurt.within(saidIn(whole(f), format)) && hasAllOf(whole(export), whole(f), format)
 		}
-		return beginsWith(io.NewSectionReader(export, 0, math.MaxInt64), f)
+		return beginsWith(whole(export), f)
 	}
 }
 
@@ -114,6 +117,49 @@ func openRegular(path string) (*os.File, error) {
 		return nil, err
 	}
 	return os.Open(path)
+}
+
+// hasAllOf reports whether a document has every message that an older one has, by their ids: as much may be lost of both,
+// and not the same.
+func hasAllOf(document, older io.Reader, format string) bool {
+	next, stop := iter.Pull2(messageIDs(document, format))
+	defer stop()
+	for want, err := range messageIDs(older, format) {
+		if err != nil {
+			return false
+		}
+		for got := ""; got != want; {
+			var more bool
+			if got, err, more = next(); err != nil || !more {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// messageIDs reads the ids of the messages of a document, in order. It ends with an error where it cannot be read.
+func messageIDs(r io.Reader, format string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		in, err := openMember(r, format, "messages")
+		if err == nil {
+			_, err = in.ReadToken()
+		}
+		for err == nil && in.PeekKind() == '{' {
+			var m struct {
+				ID string `json:"id"`
+			}
+			if err = json.UnmarshalDecode(in, &m); err == nil && !yield(m.ID, nil) {
+				return
+			}
+		}
+		if err == nil {
+			_, err = in.ReadToken() // the end of the list
+		}
+		if err != nil {
+			yield("", err)
+		}
+	}
 }
 
 // beginsWith reports whether a document has all that an older one has: the same from its start, but for the brackets

@@ -77,3 +77,34 @@ func TestThereAreFiveFilesBesideOneAtTheMost(t *testing.T) {
 		}
 	}
 }
+
+func TestADocumentHasAllOfAnOlderByItsMessages(t *testing.T) {
+	doc := func(ids string) string {
+		text := `{"version":1,"messages":[`
+		for i, id := range strings.Fields(ids) {
+			text += strings.Repeat(",", min(i, 1)) + `{"id":"` + id + `","content":[{"type":"text","text":"}"}]}`
+		}
+		return text + `],"damaged":{"places":1,"bytes":9,"lost":1}}`
+	}
+	for _, tt := range []struct {
+		name, document, older string
+		want                  bool
+	}{
+		{"the same", doc("a c"), doc("a c"), true},
+		{"more behind", doc("a c d"), doc("a c"), true},
+		{"more between", doc("a b c"), doc("a c"), true},
+		{"as many, and another one lost", doc("a b"), doc("a c"), false},
+		{"another one lost, and more behind", doc("a b d e"), doc("a c"), false},
+		{"nothing before", doc("a"), doc(""), true},
+		{"nothing now", doc(""), doc("a"), false},
+		{"an older that is cut", doc("a b"), doc("a b")[:60], false},
+		{"one that is cut", doc("a b")[:60], doc("a b"), false},
+		{"an older without messages", doc("a"), `{"damaged":false}`, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := hasAllOf(strings.NewReader(tt.document), strings.NewReader(tt.older), "native"); got != tt.want {
+				t.Errorf("hasAllOf(%q, %q) = %t, want %t", tt.document, tt.older, got, tt.want)
+			}
+		})
+	}
+}

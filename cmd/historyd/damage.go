@@ -121,6 +121,19 @@ func isUnreadable(err error) bool {
 
 // saidIn returns the damage that a document tells of; nil when it tells of none, or is none.
 func saidIn(r io.Reader, format string) *damage {
+	in, err := openMember(r, format, "damaged")
+	if err != nil {
+		return nil
+	}
+	v, err := in.ReadValue()
+	if err != nil {
+		return nil
+	}
+	return parseDamage(v)
+}
+
+// openMember reads a document up to the value of a member.
+func openMember(r io.Reader, format, member string) (*jsontext.Decoder, error) {
 	switch format {
 	case "native":
 	case "tar":
@@ -128,35 +141,33 @@ func saidIn(r io.Reader, format string) *damage {
 		for h := new(tar.Header); h.Typeflag != tar.TypeReg; {
 			var err error
 			if h, err = archive.Next(); err != nil {
-				return nil
+				return nil, err
 			}
 		}
 		r = archive
 	default:
-		return nil
+		return nil, errNoMember
 	}
 	in := jsontext.NewDecoder(r, jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
 	if start, err := in.ReadToken(); err != nil || start.Kind() != '{' {
-		return nil
+		return nil, errNoMember
 	}
 	for in.PeekKind() == '"' {
 		name, err := in.ReadToken()
 		if err != nil {
-			return nil
+			return nil, err
 		}
-		if name.String() == "damaged" {
-			v, err := in.ReadValue()
-			if err != nil {
-				return nil
-			}
-			return parseDamage(v)
+		if name.String() == member {
+			return in, nil
 		}
-		if in.SkipValue() != nil {
-			return nil
+		if err := in.SkipValue(); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return nil, errNoMember
 }
+
+var errNoMember = errors.New("there is no such member")
 
 // An overheard is a document that is read along while it is sent, for the damage that it tells of.
 type overheard struct {
