@@ -34,6 +34,22 @@ func loosen(name string) spoiling {
 	return func(at func(string) string) error { return os.Chmod(at(name), 0o755) }
 }
 
+// pictured is a data directory on disk with one conversation, of a message with an attachment.
+func pictured(t *testing.T) (dir, conversation string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "data")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s, err := onDisk(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	attach(t, s.Log(ann, "a"), "1", []byte("what it is"))
+	return dir, s.dirOf(transcriptKey{ann, "a"})
+}
+
 func TestCheckTellsEachFaultOfADirectoryOnce(t *testing.T) {
 	t.Parallel()
 	const alone, stands = "move it away", "not a directory closed to others: "
@@ -69,17 +85,7 @@ func TestCheckTellsEachFaultOfADirectoryOnce(t *testing.T) {
 		{"loose attachments", loosen("CONVERSATION/attachments"), "unsafe", "CONVERSATION/attachments", "chmod go= it", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			dir := filepath.Join(t.TempDir(), "data")
-			if err := os.Mkdir(dir, 0o700); err != nil {
-				t.Fatal(err)
-			}
-			s, err := onDisk(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			attach(t, s.Log(ann, "a"), "1", []byte("what it is"))
-			conversation := s.dirOf(transcriptKey{ann, "a"})
-			_ = s.Close()
+			dir, conversation := pictured(t)
 			places := strings.NewReplacer("CALLER", filepath.Dir(conversation), "CONVERSATION", conversation)
 			at := func(name string) string { return filepath.Join(dir, places.Replace(name)) }
 			if err := tt.spoil(at); err != nil {
@@ -110,7 +116,7 @@ func TestCheckTellsEachFaultOfADirectoryOnce(t *testing.T) {
 			}, nil); err == nil && !slices.Equal(surveyed, []string{conversation}) {
 				t.Errorf("a survey finds %q", surveyed)
 			}
-			s, err = onDisk(dir)
+			s, err := onDisk(dir)
 			if err == nil {
 				_ = s.Close()
 			}
@@ -124,17 +130,7 @@ func TestCheckTellsEachFaultOfADirectoryOnce(t *testing.T) {
 // What cannot be read for the mode that is told is not told again as damage, which would frighten.
 func TestWhatIsUnreadForItsModeIsNoDamage(t *testing.T) {
 	for _, name := range []string{"00000001.jsonl", "attachments/*"} {
-		dir := t.TempDir()
-		if err := os.Chmod(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		s, err := onDisk(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		attach(t, s.Log(ann, "a"), "1", []byte("what it is"))
-		conversation := s.dirOf(transcriptKey{ann, "a"})
-		_ = s.Close()
+		dir, conversation := pictured(t)
 		files, err := filepath.Glob(filepath.Join(dir, conversation, name))
 		if err != nil || len(files) != 1 {
 			t.Fatalf("%s: %q, %v", name, files, err)
