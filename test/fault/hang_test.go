@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -52,15 +53,18 @@ func (b *broken) await(what string, done func() bool) {
 }
 
 // TestADiskThatHangs wedges the disk under requests of many clients. The process goes on answering, tells that it is not
-// ready, and no longer feeds its watchdog; who waits is told so in time, and when the disk comes back all is well.
+// ready, and no longer feeds its watchdog; its log and its metrics tell of the disk within seconds; who waits is told so in
+// time, and when the disk comes back all is well.
 func TestADiskThatHangs(t *testing.T) {
 	mustMount(t)
 	t.Parallel()
+	hanging := regexp.MustCompile(`(?m)^historyd_store_oldest_operation_seconds [1-9]`)
+	over := regexp.MustCompile(`the disk no longer hangs after=\S+s operations=[1-9]`)
 	im := newImage(t)
 	b := newBroken(t, im, im.load(t), "the disk hangs")
 	defer b.unmount()
 	env, pings := watchdog(t)
-	b.s.env = env
+	b.s.env = append(env, "HISTORYD_LOG_LEVEL=info")
 	b.s.client.Timeout = 3 * patience
 	b.s.begin()
 	bystander := b.bystander()
@@ -81,6 +85,10 @@ func TestADiskThatHangs(t *testing.T) {
 	for i := range cap(answers) {
 		clients.Go(func() { answers <- b.append(b.shared[i%2], b.next(1), true) })
 	}
+	b.await("the log says that the disk hangs", func() bool { return strings.Contains(b.s.log(), "the disk hangs: ") })
+	if a := b.s.try("GET", "/metrics", nil); a.status != 200 || !hanging.Match(a.body) || !regexp.MustCompile(`(?m)^historyd_store_stalls_total 1$`).Match(a.body) {
+		b.fatalf("the metrics of a disk that hangs: %d", a.status)
+	}
 	b.await("the daemon says that it is not ready", func() bool { return b.s.try("GET", "/readyz", nil).status == 503 })
 	if a := b.s.try("GET", "/healthz", nil); a.status != 200 {
 		b.fatalf("healthz: %d", a.status)
@@ -100,9 +108,13 @@ func TestADiskThatHangs(t *testing.T) {
 			}
 		}
 	}
+	if n := strings.Count(b.s.log(), "the disk hangs"); n != 1 {
+		b.fatalf("told %d times that the disk hangs, want once: %s", n, b.s.log())
+	}
 	wedged.Store(false)
 	healed()
 	clients.Wait()
+	b.await("the log says that it is over", func() bool { return over.MatchString(b.s.log()) })
 	b.await("the daemon is ready again", func() bool { return b.s.try("GET", "/readyz", nil).status == 200 })
 	b.await("the watchdog is fed again", func() bool { return pings.Load() > fed })
 	b.retry(rng(1))
