@@ -18,14 +18,14 @@ import (
 	"historyd/internal/history"
 )
 
-// noDescriptor is what the disk says of an open for which none is left.
-var noDescriptor = fmt.Errorf("%w: %w", durable.ErrNoDescriptor, syscall.EMFILE)
+// errNoDescriptor is what the disk says of an open for which none is left.
+var errNoDescriptor = fmt.Errorf("%w: %w", durable.ErrNoDescriptor, syscall.EMFILE)
 
 // scarce lets so many files and locks be open at a time, and a name be looked up with one more.
 func scarce(fsys *crashfs.FS, most int) {
 	fsys.FailWhen(func(op crashfs.Op) error {
 		if slices.Contains([]string{"Open", "Create", "Mkdir", "ReadDir", "SyncDir"}, op.Kind) && fsys.OpenHandles() >= most {
-			return noDescriptor
+			return errNoDescriptor
 		}
 		return nil
 	})
@@ -127,7 +127,7 @@ func TestReadinessComesBackWithADescriptor(t *testing.T) {
 		s := mustOpen(t, fsys)
 		fsys.FailWhen(func(op crashfs.Op) error {
 			if slices.Contains(strings.Fields(kinds), op.Kind) || op.Name == formatName {
-				return noDescriptor
+				return errNoDescriptor
 			}
 			return nil
 		})
@@ -170,7 +170,7 @@ func TestALackOfDescriptorsHidesNoFailure(t *testing.T) {
 		}
 		fsys.FailWhen(func(op crashfs.Op) error {
 			if op.Kind == "Open" || op.Kind == "Create" || op.Kind == "ReadDir" {
-				return noDescriptor
+				return errNoDescriptor
 			}
 			return nil
 		})
