@@ -14,16 +14,16 @@ const roomAtOnce = 8
 // gossipEvery is how often the log has the same of what goes on.
 const gossipEvery = time.Minute
 
-// A gossip tells the log of what may happen very often.
+// A gossip is what the log is told of that may happen very often.
 type gossip struct {
 	told  time.Time
 	count int // since
 }
 
-// due counts one more, or several, and says how many there were when it is time to tell.
-func (g *gossip) due(now time.Time, n int) (count int, tell bool) {
-	g.count += n
-	if g.count == 0 || !g.told.IsZero() && now.Sub(g.told) < gossipEvery {
+// due counts one more, and says how many there were when it is time to tell.
+func (g *gossip) due(now time.Time) (count int, tell bool) {
+	g.count++
+	if !g.told.IsZero() && now.Sub(g.told) < gossipEvery {
 		return 0, false
 	}
 	count = g.count
@@ -36,7 +36,7 @@ func (g *gossip) due(now time.Time, n int) (count int, tell bool) {
 func (s *Store) MakeRoom() {
 	s.mu.Lock()
 	victims := s.beyond(max(0, s.idle.Len()-roomAtOnce))
-	closed, tell := s.roomy.due(s.now(), len(victims))
+	times, tell := s.roomy.due(s.now())
 	open := len(s.open)
 	s.mu.Unlock()
 	for _, t := range victims {
@@ -45,7 +45,7 @@ func (s *Store) MakeRoom() {
 	s.metrics.closings.Add(float64(len(victims)))
 	if tell {
 		s.log.Warn("no file can be opened: idle conversations are closed to make room; raise LimitNOFILE= of the unit or ulimit -n, "+
-			"or lower store.open_files and limits.connections", "closed", closed, "open", open)
+			"or lower store.open_files and limits.connections", "times", times, "closed", len(victims), "open", open)
 	}
 }
 

@@ -68,7 +68,7 @@ func TestIdleConversationsGiveTheirDescriptors(t *testing.T) {
 	if n := testutil.ToFloat64(s.metrics.closings); n < many {
 		t.Errorf("%v conversations counted as closed for others, want more than %d", n, many)
 	}
-	if n := strings.Count(logs.String(), "no file can be opened"); n != 1 {
+	if n := strings.Count(logs.String(), "no file can be opened"); n != 1 || !strings.Contains(logs.String(), "times=1 closed=8 open=") {
 		t.Errorf("told %d times, want once: %s", n, &logs)
 	}
 	_ = s.Close()

@@ -160,7 +160,7 @@ func (s *Store) Watch(ctx context.Context) {
 // tellHang tells what has changed.
 func (s *Store) tellHang(h *hang, d delay) {
 	if d.late > 0 && !h.on {
-		times, tell := h.due(s.now(), 1)
+		times, tell := h.due(s.now())
 		*h = hang{gossip: h.gossip, on: true, told: tell}
 		s.metrics.stalls.Inc()
 		if tell {

@@ -88,7 +88,7 @@ type Store struct {
 	last    error                      // of the newest commit, whatever the conversation; see newest
 	untidy  bool                       // a removal has failed half-way: from now on each makes sure of the trash
 	left    map[transcriptKey][]leftover
-	roomy   gossip // of conversations closed for their descriptors
+	roomy   gossip // of opens that found no descriptor
 
 	catalogues catalogues
 	trails     trails

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -81,28 +82,30 @@ func (s *server) appendUntilAnswered(client *http.Client, conversation, round in
 func TestIdleConversationsGiveWayWhenFilesRunOut(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, scratch(t), nil)
+	s.env = []string{"HISTORYD_LOG_LEVEL=debug"}
 	s.begin()
 	const before, after = 50, 100
 	for i := range before {
 		s.appendUntilAnswered(s.client, i, 0)
 	}
-	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.Pid()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.limit(unix.RLIMIT_NOFILE, uint64(len(open)))
+	s.limit(unix.RLIMIT_NOFILE, s.firstFree()+10)
 	for i := range after {
 		s.appendUntilAnswered(s.client, i, 1)
 	}
-	// One more connection finds room, too.
-	other := s.newClient()
-	defer other.CloseIdleConnections()
-	if a := s.tryBy(other, "GET", "/readyz", nil); a.status != http.StatusOK {
-		t.Errorf("readyz on a new connection: %d %s", a.status, a.body)
-	}
-	metrics := string(s.do(http.StatusOK, "GET", "/metrics", nil))
-	if !regexp.MustCompile(`(?m)^historyd_store_room_made_total [1-9]`).MatchString(metrics) {
+	made := s.roomMade()
+	if made == 0 {
 		t.Error("no conversation is counted as closed for others")
+	}
+	// More connections than are left find room, too.
+	for i := range 30 {
+		other := s.newClient()
+		defer other.CloseIdleConnections()
+		if a := s.tryBy(other, "GET", "/healthz", nil); a.status != http.StatusOK {
+			t.Errorf("on connection %d: %d %s", i, a.status, a.body)
+		}
+	}
+	if s.roomMade() == made || strings.Contains(s.log(), "Accept error") {
+		t.Errorf("%d conversations were closed for connections; log: %s", s.roomMade()-made, s.log())
 	}
 	if n := strings.Count(s.log(), "no file can be opened: idle"); n != 1 {
 		t.Errorf("told %d times, want once: %.1000s", n, s.log())
@@ -110,6 +113,30 @@ func TestIdleConversationsGiveWayWhenFilesRunOut(t *testing.T) {
 	s.stop()
 	if found := s.check(); len(found) > 0 {
 		t.Errorf("check finds %v", found)
+	}
+}
+
+// roomMade is how many conversations were closed for their descriptors.
+func (s *server) roomMade() (n int) {
+	s.t.Helper()
+	found := regexp.MustCompile(`(?m)^historyd_store_room_made_total (\d+)$`).FindSubmatch(s.do(http.StatusOK, "GET", "/metrics", nil))
+	if found == nil {
+		s.t.Fatal("no metric of the conversations closed for others")
+	}
+	n, err := strconv.Atoi(string(found[1]))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return n
+}
+
+// firstFree is the lowest descriptor that the daemon does not have. Some that it was started with may lie far above.
+func (s *server) firstFree() (n uint64) {
+	for {
+		if _, err := os.Lstat(fmt.Sprintf("/proc/%d/fd/%d", s.Pid(), n)); err != nil {
+			return n
+		}
+		n++
 	}
 }
 
