@@ -20,9 +20,8 @@ type gossip struct {
 	count int // since
 }
 
-// due counts one more, and says how many there were when it is time to tell.
+// due says how many there were when it is time to tell of them.
 func (g *gossip) due(now time.Time) (count int, tell bool) {
-	g.count++
 	if !g.told.IsZero() && now.Sub(g.told) < gossipEvery {
 		return 0, false
 	}
@@ -36,6 +35,7 @@ func (g *gossip) due(now time.Time) (count int, tell bool) {
 func (s *Store) MakeRoom() {
 	s.mu.Lock()
 	victims := s.beyond(max(0, s.idle.Len()-roomAtOnce))
+	s.roomy.count++
 	times, tell := s.roomy.due(s.now())
 	open := len(s.open)
 	s.mu.Unlock()

@@ -160,10 +160,13 @@ func (s *Store) Watch(ctx context.Context) {
 // tellHang tells what has changed.
 func (s *Store) tellHang(h *hang, d delay) {
 	if d.late > 0 && !h.on {
-		times, tell := h.due(s.now())
-		*h = hang{gossip: h.gossip, on: true, told: tell}
+		*h = hang{gossip: h.gossip, on: true}
+		h.count++
 		s.metrics.stalls.Inc()
-		if tell {
+	}
+	if d.late > 0 && !h.told { // one that begins soon after another is told when it lasts
+		if times, tell := h.due(s.now()); tell {
+			h.told = true
 			s.log.Warn("the disk hangs: what should take a moment has not come back; see dmesg, and iostat -x 1 for the disk of data_dir",
 				"operation", d.what, "for", d.age.Round(time.Millisecond), "late", d.late, "times", times)
 		}
