@@ -255,10 +255,10 @@ func (t *transcript) writeSegment(d *draft) error {
 		_ = f.Close()
 		// Whether the file is gone or not, the next segment's header says that it
 		// does not count.
-		if rerr := errors.Join(fsys.Remove(path), fsys.SyncDir(t.dir)); rerr != nil {
+		if rerr := both(fsys.Remove(path), fsys.SyncDir(t.dir)); rerr != nil {
 			t.files.burn(d.seg)
 			t.poison()
-			err = errors.Join(err, rerr)
+			err = both(err, rerr)
 		}
 		return err
 	}

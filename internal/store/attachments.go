@@ -186,7 +186,7 @@ func (s shelf) write(name string, data []byte) error {
 	if err != nil {
 		if rerr := s.store.fsys.Remove(part); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 			s.store.noteLeft(s.key, leftover{note: part})
-			err = errors.Join(err, rerr)
+			err = both(err, rerr)
 		}
 	}
 	return err

@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"historyd/internal/durable"
@@ -51,6 +52,18 @@ func (s *Store) MakeRoom() {
 
 // noFile reports whether an error is for want of a descriptor, which passes by itself.
 func noFile(err error) bool { return errors.Is(err, durable.ErrNoDescriptor) }
+
+// both joins two errors, either of which may be nil. It is not for want of a descriptor unless both are: what else is wrong
+// does not pass by itself.
+func both(a, b error) error {
+	switch {
+	case a == nil || b == nil || noFile(a) == noFile(b):
+		return errors.Join(a, b)
+	case noFile(a):
+		return fmt.Errorf("%v, %w", a, b) //nolint:errorlint // a lack is told, and no more
+	}
+	return fmt.Errorf("%w, %v", a, b) //nolint:errorlint // likewise
+}
 
 // newest remembers how the newest commit went. One that found no descriptor says nothing of the disk: what was wrong
 // with it before still is. The caller holds mu.

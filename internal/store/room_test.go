@@ -197,3 +197,39 @@ func TestALackOfDescriptorsHidesNoFailure(t *testing.T) {
 		_ = s.Close()
 	}
 }
+
+// Nor is one of which the lack of a descriptor is a part only: a new segment fails, and cannot be taken away again.
+func TestALackOfDescriptorsBesideAFailureHidesNoFailure(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ broken, lacking string }{
+		{"Sync", "Remove"}, {"SyncDir", "Remove"}, {"Remove", "SyncDir"},
+	} {
+		fsys := crashfs.New()
+		s := mustOpen(t, fsys)
+		dir := s.dirOf(transcriptKey{ann, "a"})
+		fsys.FailWhen(func(op crashfs.Op) error {
+			switch {
+			case !strings.HasPrefix(op.Name, dir):
+			case op.Kind == tt.broken:
+				return syscall.EIO
+			case op.Kind == tt.lacking:
+				return errNoDescriptor
+			}
+			return nil
+		})
+		if _, err := s.Log(ann, "a").Append(t.Context(), batch("x")); !errors.Is(err, syscall.EIO) {
+			t.Fatalf("append where %s fails, and %s for want of a descriptor: %v", tt.broken, tt.lacking, err)
+		}
+		fsys.Heal()
+		if s.Ready() == nil {
+			t.Errorf("ready after %s has failed, and %s for want of a descriptor, and no write has worked since", tt.broken, tt.lacking)
+		}
+		if _, err := s.Log(ann, "a").Append(t.Context(), batch("x")); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Ready(); err != nil {
+			t.Errorf("not ready after a write that works: %v", err)
+		}
+		_ = s.Close()
+	}
+}
