@@ -74,12 +74,12 @@ func (s *Store) newest(err error) {
 }
 
 // recover forgets what failed for want of a descriptor, once a file can be opened: nobody may come to write who would
-// find out.
+// find out. A disk that hangs is not asked.
 func (s *Store) recover() {
 	s.mu.Lock()
 	lacked := s.lacked()
 	s.mu.Unlock()
-	if !lacked || s.whileOpen(s.tryToOpen) != nil {
+	if !lacked || s.stalls.oldest(s.now()) >= lateAfter || s.whileOpen(s.tryToOpen) != nil {
 		return
 	}
 	s.mu.Lock()

@@ -270,6 +270,10 @@ func TestTheMetricsDoNotHangWithTheDisk(t *testing.T) {
 			if free, size, kept := w.disk(); !math.IsNaN(free) || !math.IsNaN(size) || !math.IsNaN(kept) {
 				t.Errorf("a disk that hangs has %v free of %v", free, size)
 			}
+			w.refused(fmt.Errorf("%w: %w", history.ErrUnavailable, errNoDescriptor))
+			if w.Ready() == nil {
+				t.Error("ready while the disk hangs and no file could be opened")
+			}
 			w.fsys.Heal()
 		}, 2)
 		if age := w.stalls.oldest(time.Now()); age != 0 {
