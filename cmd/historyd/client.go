@@ -241,7 +241,7 @@ func (c *client) whoami(ctx context.Context) (who caller, err error) {
 	return who, nil
 }
 
-// conversations lists the names of all the caller's conversations.
+// conversations lists the names of all the caller's conversations, and counts those of which no name can be read.
 func (c *client) conversations(ctx context.Context) (names []string, unnamed int64, err error) {
 	for cursor := ""; ; {
 		path := "/v1/conversations?limit=1000"
