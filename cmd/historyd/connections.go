@@ -27,7 +27,7 @@ type limitListener struct {
 	closed chan struct{}
 	once   sync.Once
 
-	makeRoom func() // closes what can be spared when no connection can be opened; nil when nothing can
+	makeRoom []func() // each closes what can be spared when no connection can be opened, one after the other
 
 	// mu guards all below, and in each connection those that say so. While
 	// somebody waits no place is free, and no connection idle that gives way.
@@ -57,8 +57,11 @@ func newLimitListener(l net.Listener, most int) *limitListener {
 func (l *limitListener) Accept() (net.Conn, error) {
 	// First somebody must be there, or the last place would always be kept free.
 	c, err := l.Listener.Accept()
-	if l.makeRoom != nil && (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)) {
-		l.makeRoom()
+	for _, makeRoom := range l.makeRoom {
+		if !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) {
+			break
+		}
+		makeRoom()
 		c, err = l.Listener.Accept() // who has connected still waits
 	}
 	if err != nil {
@@ -210,6 +213,23 @@ func (l *limitListener) evict(c *connection) {
 	l.leave(c)
 	l.evicted++
 	_ = c.Conn.Close() // the server learns it from its next read
+}
+
+// sparedAtOnce is how many idle connections are closed when no other can be opened: that one needs a descriptor, and
+// what it asks for some more.
+const sparedAtOnce = 1 + filesOfRequest
+
+// spare closes some idle connections for their descriptors.
+func (l *limitListener) spare() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for range sparedAtOnce {
+		c := l.yielding()
+		if c == nil {
+			return
+		}
+		l.evict(c)
+	}
 }
 
 // leave gives the place of a connection to who waits, or back; once for each.

@@ -146,7 +146,7 @@ func (d *daemon) listen(ctx context.Context, in *inheritedSockets) (err error) {
 		return err
 	}
 	for _, e := range d.endpoints {
-		e.gate.makeRoom = d.store.MakeRoom
+		e.gate.makeRoom = []func(){d.store.MakeRoom, d.spareConnections}
 	}
 	if d.debugListener, err = listenDebug(ctx, &d.settings, in.debug); err != nil {
 		return fmt.Errorf("debug.listen: %w", err)
@@ -155,6 +155,13 @@ func (d *daemon) listen(ctx context.Context, in *inheritedSockets) (err error) {
 		d.log.Warn("systemd has opened the sockets: some settings have no effect", "keys", strings.Join(unused, " "))
 	}
 	return nil
+}
+
+// spareConnections closes some that are idle, of each listener.
+func (d *daemon) spareConnections() {
+	for _, e := range d.endpoints {
+		e.gate.spare()
+	}
 }
 
 func (d *daemon) openStore(reg prometheus.Registerer) (err error) {

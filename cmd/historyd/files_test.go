@@ -3,9 +3,11 @@ package main
 import (
 	"errors"
 	"net"
+	"net/http"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 )
 
 func TestWhatIsKeptOpenFitsIntoTheLimitOfFiles(t *testing.T) {
@@ -82,39 +84,68 @@ func TestALackOfFilesSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// A connection that finds no descriptor is let in when something was closed for it.
+// A connection that finds no descriptor is let in when something was closed for it, and no more is closed than is needed.
 func TestRoomIsMadeForAConnection(t *testing.T) {
 	for _, fault := range []error{syscall.EMFILE, syscall.ENFILE} {
-		ours, theirs := net.Pipe()
-		l := newLimitListener(&scanty{err: fault, conn: theirs}, 1)
-		made := 0
-		l.makeRoom = func() { made++ }
-		c, err := l.Accept()
-		if err != nil || made != 1 {
-			t.Fatalf("%v: got error %v, room made %d times", fault, err, made)
+		for needed := range 3 {
+			ours, theirs := net.Pipe()
+			l := newLimitListener(&scanty{err: fault, times: needed, conn: theirs}, 1)
+			made := ""
+			l.makeRoom = []func(){func() { made += "a" }, func() { made += "b" }}
+			c, err := l.Accept()
+			if want := "ab"[:needed]; err != nil || made != want {
+				t.Fatalf("%v, %d times: got error %v, closed %q, want %q", fault, needed, err, made, want)
+			}
+			_ = c.Close()
+			_ = ours.Close()
 		}
-		_ = c.Close()
-		_ = ours.Close()
 	}
-	l := newLimitListener(&scanty{err: syscall.ECONNABORTED}, 1)
-	l.makeRoom = func() { t.Error("room made for a connection that was given up") }
+	l := newLimitListener(&scanty{err: syscall.ECONNABORTED, times: 1}, 1)
+	l.makeRoom = []func(){func() { t.Error("room made for a connection that was given up") }}
 	if _, err := l.Accept(); !errors.Is(err, syscall.ECONNABORTED) {
 		t.Errorf("got error %v", err)
 	}
 }
 
-// scanty is a listener that fails once.
+// Idle connections give their descriptors, those who have been so for longest, and busy ones never do.
+func TestIdleConnectionsAreSpared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const open = sparedAtOnce + 3
+		c := newCrowd(t, open)
+		var clients []net.Conn
+		for i := range open {
+			clients = append(clients, c.arrive())
+			if conn := c.next(); i > 0 {
+				connState(conn, http.StateIdle)
+			}
+		}
+		for _, gone := range []int{sparedAtOnce, open - 1, open - 1} {
+			c.listener.spare()
+			for i, client := range clients {
+				if want := i > 0 && i <= gone; cutOff(client) != want {
+					t.Errorf("connection %d is cut off: %t, want %t", i, !want, want)
+				}
+			}
+		}
+		_ = c.listener.Close()
+		for _, client := range clients {
+			_ = client.Close()
+		}
+	})
+}
+
+// scanty is a listener that fails some times.
 type scanty struct {
 	net.Listener
-	err  error
-	conn net.Conn
+	err   error
+	times int
+	conn  net.Conn
 }
 
 func (l *scanty) Accept() (net.Conn, error) {
-	err := l.err
-	l.err = nil
-	if err != nil {
-		return nil, &net.OpError{Op: "accept", Err: err}
+	if l.times == 0 {
+		return l.conn, nil
 	}
-	return l.conn, nil
+	l.times--
+	return nil, &net.OpError{Op: "accept", Err: l.err}
 }

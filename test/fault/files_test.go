@@ -23,9 +23,6 @@ func TestMoreConversationsThanFiles(t *testing.T) {
 		s := newServer(t, scratch(t), nil)
 		s.ulimit = fmt.Sprint("-n ", limit)
 		s.begin()
-		if !strings.Contains(s.log(), "fewer files may be open than are needed") || !strings.Contains(s.log(), "LimitNOFILE=") {
-			t.Errorf("with a limit of %d files the start says %q", limit, s.log())
-		}
 		const rounds = 3
 		many, callers := 2*limit, limit+20
 		work := make(chan int)
@@ -55,6 +52,9 @@ func TestMoreConversationsThanFiles(t *testing.T) {
 		s.stop()
 		if found := s.check(); len(found) > 0 {
 			t.Errorf("check finds %v", found)
+		}
+		if !strings.Contains(s.log(), "fewer files may be open than are needed") || !strings.Contains(s.log(), "LimitNOFILE=") {
+			t.Errorf("with a limit of %d files the start says %q", limit, s.log())
 		}
 		if strings.Contains(s.log(), "request failed") || strings.Contains(s.log(), "too many open files") {
 			t.Errorf("with a limit of %d files the log says %.2000s", limit, s.log())
@@ -96,14 +96,17 @@ func TestIdleConversationsGiveWayWhenFilesRunOut(t *testing.T) {
 	if made == 0 {
 		t.Error("no conversation is counted as closed for others")
 	}
-	// More connections than are left find room, too.
-	for i := range 30 {
+	// More connections than are left find room, too: that of conversations, then that of the connections before.
+	for i := range 150 {
 		other := s.newClient()
 		defer other.CloseIdleConnections()
 		if a := s.tryBy(other, "GET", "/healthz", nil); a.status != http.StatusOK {
-			t.Errorf("on connection %d: %d %s", i, a.status, a.body)
+			t.Fatalf("on connection %d: %d %s", i, a.status, a.body)
 		}
 	}
+	last := s.newClient()
+	defer last.CloseIdleConnections()
+	s.appendUntilAnswered(last, 0, 2)
 	if s.roomMade() == made || strings.Contains(s.log(), "Accept error") {
 		t.Errorf("%d conversations were closed for connections; log: %s", s.roomMade()-made, s.log())
 	}
