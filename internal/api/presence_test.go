@@ -270,32 +270,53 @@ func TestAnAppendThatHangsIsAnsweredAMomentAfterItsClient(t *testing.T) {
 		synctest.Wait()
 		d.mustHaveLeft("an append that hung")
 	})
+	synctest.Test(t, func(t *testing.T) {
+		d := newHandler(t, projection.Options{})
+		_, end := d.block("append")
+		conn, stop := serve(t, d.handler)
+		go func() { _, _ = io.Copy(io.Discard, conn) }()
+		d.tell(conn, bodyOf(100))
+		synctest.Wait()
+		stop()
+		synctest.Wait()
+		d.mustHaveLeft("an append that hangs at a server that ends")
+		close(end)
+	})
 }
 
-// A client that sends no more and reads slowly, but goes on, gets all of what is long.
+// A client that sends no more and reads slowly, but goes on, gets all of what is long; whether it ends its side before the
+// answer or amid a piece of it.
 func TestWhoSendsNoMoreMayReadSlowly(t *testing.T) {
 	for _, path := range []string{"/export", "/messages"} {
-		synctest.Test(t, func(t *testing.T) {
-			d := newHandler(t, projection.Options{})
-			for range 8 {
-				d.fill("x", 2*holdBack)
-			}
-			to, from, _ := dialDuplex(t, d.handler)
-			must(t, d.request(t.Context(), "GET", path, "").Write(to))
-			to.Close()
-			res, err := http.ReadResponse(bufio.NewReaderSize(from, 16), nil)
-			must(t, err)
-			read := int64(0)
-			for err == nil {
-				time.Sleep(2 * grace)
-				var n int64
-				n, err = io.CopyN(io.Discard, res.Body, holdBack)
-				read += n
-			}
-			if err != io.EOF || read < 16*holdBack {
-				t.Errorf("%s: %d bytes, then %v", path, read, err)
-			}
-		})
+		for _, amid := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				d := newHandler(t, projection.Options{})
+				for range 8 {
+					d.fill("x", 2*holdBack)
+				}
+				to, from, _ := dialDuplex(t, d.handler)
+				must(t, d.request(t.Context(), "GET", path, "").Write(to))
+				if amid {
+					synctest.Wait()
+				}
+				to.Close()
+				if amid {
+					time.Sleep(2 * grace)
+				}
+				res, err := http.ReadResponse(bufio.NewReaderSize(from, 16), nil)
+				must(t, err)
+				read := int64(0)
+				for err == nil {
+					time.Sleep(2 * grace)
+					var n int64
+					n, err = io.CopyN(io.Discard, res.Body, holdBack)
+					read += n
+				}
+				if err != io.EOF || read < 16*holdBack {
+					t.Errorf("%s, ended amid a piece %t: %d bytes, then %v", path, amid, read, err)
+				}
+			})
+		}
 	}
 }
 
