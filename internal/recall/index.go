@@ -92,6 +92,8 @@ type caller struct {
 	flight  chan struct{}   // open while catching up
 	later   map[string]bool // what failed
 	laterAt time.Time
+	told    time.Time      // when the log last had it that conversations are not indexed
+	untold  int            // how many times since
 	held    map[string]int // conversations that are kept out, by how many changes of them are under way
 	heldAll int
 
