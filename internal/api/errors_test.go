@@ -65,6 +65,7 @@ func TestEveryCodeIsReached(t *testing.T) {
 		{code: "unavailable", r: post(hello), op: "append", err: history.ErrUnavailable},
 		{code: "unavailable", r: post(hello), op: "append", err: history.ErrClosed},
 		{code: "unavailable", r: post(hello), op: "append", err: context.DeadlineExceeded},
+		{code: "unavailable", r: post(hello), op: "append", err: context.Canceled},
 		{code: "quota_exceeded", r: post(hello), op: "append", err: fmt.Errorf("append: %w", &history.QuotaExceeded{What: "bytes", Limit: 1, Actual: 2})},
 		{code: "disk_full", r: post(hello), op: "append", err: fmt.Errorf("%w: %w", history.ErrFull, syscall.ENOSPC)},
 	} {
@@ -75,6 +76,9 @@ func TestEveryCodeIsReached(t *testing.T) {
 		}
 		got := d.send(tt.r)
 		want(t, got, codeByName[tt.code].status, tt.code)
+		if says := strings.Contains(got.body, "your side of the connection"); says != (tt.err == context.Canceled) {
+			t.Errorf("%s after %v: %s", tt.code, tt.err, got.body)
+		}
 		expected[tt.code]++
 		after := map[string]string{"unavailable": "5", "rate_limited": "1"}[tt.code]
 		if got := got.header.Get("Retry-After"); got != after {

@@ -173,8 +173,12 @@ func problemOf(err error) *problem {
 				break
 			}
 		}
-		if errors.Is(err, history.ErrNoAttachment) {
+		switch {
+		case errors.Is(err, history.ErrNoAttachment):
 			p.detail = "a block names an attachment that the conversation does not hold: send its data"
+		case errors.Is(err, context.Canceled): // by the client, or because the daemon ends
+			p.detail = "it was given up when your side of the connection ended, or the daemon did: keep the connection open until the answer is there, " +
+				"and try again, with the same Idempotency-Key if there was one"
 		}
 	}
 	if unread != nil {
