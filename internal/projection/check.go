@@ -44,7 +44,7 @@ func NewChecker(repair bool, faults *history.Faults) *Checker {
 // returns it without what is left out, and false when nothing of it stays.
 func (c *Checker) Message(index int64, m history.Message) (kept history.Message, ok bool) {
 	if m.ID != "" && !c.Take(m.ID) {
-		c.Wrong(fmt.Sprintf("messages[%d]", index), CodeDuplicateID, "an earlier message has the same id")
+		c.surplus(fmt.Sprintf("messages[%d]", index), CodeDuplicateID, "an earlier message has the same id")
 		return m, !c.repair
 	}
 	content := c.content(index, m.Content)
@@ -85,6 +85,14 @@ func (c *Checker) Wrong(path, code, detail string) {
 	}
 }
 
+// surplus notes what is wrong and can be left out, which it says where that is not done.
+func (c *Checker) surplus(path, code, detail string) {
+	if !c.repair {
+		detail += ": with repair=true it is left out"
+	}
+	c.Wrong(path, code, detail)
+}
+
 // answer reports whether a result of that id has an unanswered call, which it answers.
 func (c *Checker) answer(id string) bool {
 	k := keyOf(id)
@@ -109,7 +117,7 @@ func (c *Checker) content(message int64, blocks []history.Block) []history.Block
 		case history.ToolResult:
 			// A result without an id is wrong by itself, which its reader has told.
 			if b.CallID != "" && !c.answer(b.CallID) && !c.missed {
-				c.Wrong(fmt.Sprintf("messages[%d].content[%d]", message, j), CodeOrphanResult, "no unanswered earlier call has this id")
+				c.surplus(fmt.Sprintf("messages[%d].content[%d]", message, j), CodeOrphanResult, "no unanswered earlier call has this id")
 				dropped = true
 				continue
 			}

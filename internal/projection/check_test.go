@@ -53,7 +53,7 @@ func TestAHistoryIsChecked(t *testing.T) {
 			var paths, want []string
 			for _, f := range faults.List {
 				paths = append(paths, f.Path)
-				if f.Code != history.CodeInvalidMessage || f.Detail == "" {
+				if f.Code != history.CodeInvalidMessage || !strings.HasSuffix(f.Detail, ": with repair=true it is left out") {
 					t.Errorf("fault %+v", f)
 				}
 			}
@@ -68,6 +68,9 @@ func TestAHistoryIsChecked(t *testing.T) {
 			var told []string
 			for _, r := range repaired {
 				told = append(told, r.Path+" "+r.Code)
+				if strings.Contains(r.Detail, "repair=true") {
+					t.Errorf("what is repaired tells how to: %s", r.Detail)
+				}
 			}
 			if !slices.Equal(told, tt.want) {
 				t.Errorf("repaired %v, want %v", told, tt.want)
