@@ -29,8 +29,9 @@ var errCut = errors.New("the daemon stops")
 func newServeCommand() *cobra.Command {
 	var operator string
 	cmd := &cobra.Command{
-		Use:   "serve",
-		Short: "run the daemon",
+		Use:        "serve",
+		SuggestFor: []string{"start", "run", "daemon", "server"},
+		Short:      "run the daemon",
 		Long: "Run the daemon until SIGTERM or an interrupt; a second one ends it at once. SIGHUP reads the\n" +
 			"callers, the rules of projection and the log level again.\n\n" +
 			"Without callers nobody could be let in, so it doesn't start: make one with historyd token create,\n" +
